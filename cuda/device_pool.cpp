@@ -1,0 +1,75 @@
+#include "device_pool.hpp"
+
+#include <utility>
+
+#include "gdnsim/error.hpp"
+
+namespace gdnsim::cuda {
+namespace {
+
+/// Throws Error before anything is allocated when the whole pool cannot fit.
+void require_room(const Model& model, std::size_t layers, int device) {
+  std::size_t free = 0, total = 0;
+  GDNSIM_CUDA(cudaMemGetInfo(&free, &total));
+  const double blocks = static_cast<double>(layers) * static_cast<double>(model.num_blocks);
+  const double bytes = blocks * static_cast<double>(model.state_bytes() + model.conv_bytes());
+  if (bytes <= static_cast<double>(free)) return;
+  throw error("cuda: the state pool (", layers, layers == 1 ? " layer x " : " layers x ", model.num_blocks, " blocks) needs ",
+              static_cast<std::size_t>(bytes) >> 20, " MiB, device ", device, " has ", free >> 20, " MiB free of ", total >> 20,
+              " MiB; try fewer --layers, or golden");
+}
+
+}  // namespace
+
+DevicePool::DevicePool(const Model& model, std::vector<int> layers, int device) : Pool(model, std::move(layers)), device_(device) {
+  use();
+  require_room(model, this->layers().size(), device);
+  const auto blocks = static_cast<std::size_t>(model.num_blocks);
+  for (std::size_t i = 0; i < this->layers().size(); ++i) {
+    recurrent_.emplace_back().zero(blocks * model.state_bytes());
+    conv_.emplace_back().zero(blocks * model.conv_bytes());
+  }
+}
+
+DevicePool::~DevicePool() { cudaSetDevice(device_); }
+
+void DevicePool::use() const { GDNSIM_CUDA(cudaSetDevice(device_)); }
+
+std::byte* DevicePool::recurrent_block(int layer, std::int32_t block) const {
+  GDNSIM_CHECK(block >= 0 && block < model().num_blocks);
+  return recurrent(layer) + static_cast<std::size_t>(block) * model().state_bytes();
+}
+
+std::byte* DevicePool::conv_block(int layer, std::int32_t block) const {
+  GDNSIM_CHECK(block >= 0 && block < model().num_blocks);
+  return conv(layer) + static_cast<std::size_t>(block) * model().conv_bytes();
+}
+
+void DevicePool::read(int layer, std::int32_t block, std::span<std::byte> recurrent, std::span<std::byte> conv) const {
+  GDNSIM_CHECK(recurrent.size() == model().state_bytes() && conv.size() == model().conv_bytes());
+  use();
+  GDNSIM_CUDA(cudaMemcpy(recurrent.data(), recurrent_block(layer, block), recurrent.size(), cudaMemcpyDeviceToHost));
+  GDNSIM_CUDA(cudaMemcpy(conv.data(), conv_block(layer, block), conv.size(), cudaMemcpyDeviceToHost));
+}
+
+void DevicePool::write(int layer, std::int32_t block, std::span<const std::byte> recurrent, std::span<const std::byte> conv) {
+  GDNSIM_CHECK(recurrent.size() == model().state_bytes() && conv.size() == model().conv_bytes());
+  use();
+  GDNSIM_CUDA(cudaMemcpy(recurrent_block(layer, block), recurrent.data(), recurrent.size(), cudaMemcpyHostToDevice));
+  GDNSIM_CUDA(cudaMemcpy(conv_block(layer, block), conv.data(), conv.size(), cudaMemcpyHostToDevice));
+}
+
+void DevicePool::zero(int layer, std::int32_t block) {
+  use();
+  GDNSIM_CUDA(cudaMemset(recurrent_block(layer, block), 0, model().state_bytes()));
+  GDNSIM_CUDA(cudaMemset(conv_block(layer, block), 0, model().conv_bytes()));
+}
+
+void DevicePool::copy(int layer, std::int32_t from, std::int32_t to) {
+  if (from == to) return;
+  use();
+  GDNSIM_CUDA(cudaMemcpy(recurrent_block(layer, to), recurrent_block(layer, from), model().state_bytes(), cudaMemcpyDeviceToDevice));
+  GDNSIM_CUDA(cudaMemcpy(conv_block(layer, to), conv_block(layer, from), model().conv_bytes(), cudaMemcpyDeviceToDevice));
+}
+
+}  // namespace gdnsim::cuda

@@ -1,0 +1,120 @@
+// The golden backend: hands rows and heads of a step to threads. Every value is computed whole by one thread, so the schedule
+// cannot change a bit.
+#include <omp.h>
+
+#include <map>
+
+#include "decode_step.hpp"
+#include "gdnsim/error.hpp"
+
+namespace gdnsim {
+namespace {
+
+using golden::StepContext;
+using golden::Values;
+using golden::Weights;
+
+constexpr std::int64_t kConvChunk = 512;  // channels a thread takes at a time
+
+class Golden final : public Backend {
+ public:
+  explicit Golden(int threads) : threads_(threads > 0 ? threads : omp_get_max_threads()) {}
+
+  std::string name() const override { return "golden"; }
+  std::string description() const override { return "CPU, " + std::to_string(threads_) + (threads_ == 1 ? " thread" : " threads"); }
+
+  std::unique_ptr<Pool> make_pool(const Model& model, std::vector<int> layers) override {
+    return std::make_unique<HostPool>(model, std::move(layers));
+  }
+
+  void prepare(const Stream& stream, const std::vector<int>& layers) override {
+    model_ = stream.model();
+    layers_.clear();
+    for (int layer : layers)
+      layers_.emplace(layer, Layer{golden::widen_params(model_, stream.params(layer)), has_norm(stream, layer)});
+  }
+
+  void step(const StepArgs& args, Pool& pool, StepOutputs& outputs) override {
+    auto* host = dynamic_cast<HostPool*>(&pool);
+    GDNSIM_CHECK(host != nullptr);
+    const Layer& layer = layers_.at(args.layer);
+    values_.resize(model_, args.plan.rows());
+    const StepContext context(model_, layer.weights, args.contract, args.plan, args.inputs);
+    run_conv(context, *host, args.layer);
+    run_heads(context, *host, args.layer);
+    if (layer.norm) run_norm(context);
+    export_taps(layer.norm, outputs);
+  }
+
+ private:
+  struct Layer {
+    Weights weights;
+    bool norm;
+  };
+
+  void run_conv(const StepContext& context, HostPool& pool, int layer) {
+    const std::int64_t chunks = (model_.dim() + kConvChunk - 1) / kConvChunk;
+#pragma omp parallel for collapse(2) num_threads(threads_) schedule(dynamic)
+    for (int row = 0; row < context.plan.rows(); ++row)
+      for (std::int64_t chunk = 0; chunk < chunks; ++chunk) {
+        const std::int32_t block = context.plan.block[static_cast<std::size_t>(row)];
+        if (block < 0) continue;
+        const std::int64_t begin = chunk * kConvChunk, end = std::min(begin + kConvChunk, model_.dim());
+        conv_update(context, row, begin, end, pool.conv(layer, block).data(), values_);
+      }
+  }
+
+  void run_heads(const StepContext& context, HostPool& pool, int layer) {
+    const std::int64_t head_bytes = 1LL * model_.V * model_.K * static_cast<std::int64_t>(size_of(model_.state_dtype));
+#pragma omp parallel for collapse(2) num_threads(threads_) schedule(dynamic)
+    for (int row = 0; row < context.plan.rows(); ++row)
+      for (int head = 0; head < model_.H; ++head)
+        if (context.plan.block[static_cast<std::size_t>(row)] >= 0) normalise_head(context, row, head, values_);
+#pragma omp parallel for collapse(2) num_threads(threads_) schedule(dynamic)
+    for (int row = 0; row < context.plan.rows(); ++row)
+      for (int head = 0; head < model_.HV; ++head) {
+        const std::int32_t block = context.plan.block[static_cast<std::size_t>(row)];
+        if (block < 0) continue;
+        gates(context, row, head, values_);
+        recurrent_head(context, row, head, pool.recurrent(layer, block).data() + head * head_bytes, values_);
+      }
+  }
+
+  void run_norm(const StepContext& context) {
+#pragma omp parallel for collapse(2) num_threads(threads_) schedule(dynamic)
+    for (int row = 0; row < context.plan.rows(); ++row)
+      for (int head = 0; head < model_.HV; ++head) gated_norm(context, row, head, values_);
+  }
+
+  void export_taps(bool norm, StepOutputs& outputs) {
+    const auto copy = [&](Tap tap, const void* data, std::size_t bytes) {
+      if (!outputs.want.has(tap)) return;
+      const auto* begin = static_cast<const std::byte*>(data);
+      outputs[tap].assign(begin, begin + bytes);
+    };
+    const auto floats = [&](Tap tap, const golden::Row& row) { copy(tap, row.data(), static_cast<std::size_t>(row.size()) * 4); };
+    floats(Tap::conv_acc, values_.conv_acc);
+    copy(Tap::conv_out, values_.conv_out.data(), values_.conv_out.size());
+    floats(Tap::q, values_.q);
+    floats(Tap::k, values_.k);
+    floats(Tap::beta, values_.beta);
+    floats(Tap::g, values_.g);
+    floats(Tap::decay, values_.decay);
+    floats(Tap::dot_k, values_.dot_k);
+    floats(Tap::u, values_.u);
+    copy(Tap::core_out, values_.core_out.data(), values_.core_out.size());
+    floats(Tap::rstd, norm ? values_.rstd : golden::Row());
+    copy(Tap::norm_out, values_.norm_out.data(), norm ? values_.norm_out.size() : 0);
+  }
+
+  const int threads_;
+  Model model_;
+  std::map<int, Layer> layers_;
+  Values values_;
+};
+
+}  // namespace
+
+std::unique_ptr<Backend> make_golden(const BackendOptions& options) { return std::make_unique<Golden>(options.threads); }
+
+}  // namespace gdnsim

@@ -1,0 +1,33 @@
+// Choosing a backend. The factories themselves live in golden/ and cuda/.
+#include "gdnsim/backend.hpp"
+
+#include "gdnsim/error.hpp"
+
+namespace gdnsim {
+
+bool has_norm(const Stream& stream, int layer) {
+  return stream.model().norm_eps && stream.has_z(layer) && !stream.params(layer).norm_weight.empty();
+}
+
+std::vector<BackendInfo> list_backends(const BackendOptions& options) {
+  std::vector<BackendInfo> result{{"golden", true, make_golden(options)->description()}};
+  try {
+    result.push_back({"cuda", true, make_cuda(options)->description()});
+  } catch (const Error& reason) {
+    result.push_back({"cuda", false, reason.what()});
+  }
+  return result;
+}
+
+ChosenBackend choose_backend(const std::string& name, const BackendOptions& options) {
+  if (name == "golden") return {make_golden(options), "golden, as asked"};
+  if (name == "cuda") return {make_cuda(options), "cuda, as asked"};
+  if (name != "auto") throw error("backend: expected auto, golden or cuda, found '", name, "'");
+  try {
+    return {make_cuda(options), "cuda, because it can be used here"};
+  } catch (const Error& reason) {
+    return {make_golden(options), std::string("golden, because ") + reason.what()};
+  }
+}
+
+}  // namespace gdnsim

@@ -1,0 +1,245 @@
+#include "gdnsim/compare.hpp"
+
+#include <algorithm>
+#include <bit>
+#include <cmath>
+#include <cstring>
+#include <tuple>
+
+#include "gdnsim/arith.hpp"
+#include "gdnsim/error.hpp"
+
+namespace gdnsim {
+namespace {
+
+std::uint32_t sign_bit(DType type) { return type == DType::f32 ? 0x80000000u : 0x8000u; }
+std::uint32_t infinity_bits(DType type) { return type == DType::f32 ? 0x7F800000u : type == DType::bf16 ? 0x7F80u : 0x7C00u; }
+std::uint32_t magnitude(DType type, std::uint32_t word) { return word & ~sign_bit(type); }
+bool is_nan(DType type, std::uint32_t word) { return magnitude(type, word) > infinity_bits(type); }
+
+/// Places the words of a type on one line: ..., -denormal, -0, +0, +denormal, ...
+std::int64_t ordered(DType type, std::uint32_t word) {
+  const std::int64_t size = magnitude(type, word);
+  return (word & sign_bit(type)) != 0 ? -size - 1 : size;
+}
+
+void count_pair(TapCount& count, DType type, std::uint32_t got, std::uint32_t want) {
+  ++count.differing;
+  if (const auto ulp = ulp_distance(type, got, want)) {
+    count.max_ulp = std::max(count.max_ulp, *ulp);
+    const double distance = std::fabs(value_of(type, got) - value_of(type, want));
+    count.max_abs = std::max(count.max_abs, distance);
+  }
+}
+
+/// Counts one run of words; returns the index of the first that differs, or -1.
+std::int64_t compare_words(DType type, std::span<const std::byte> got, std::span<const std::byte> want, TapCount& count) {
+  GDNSIM_CHECK(got.size() == want.size());
+  const std::size_t n = got.size() / size_of(type);
+  count.compared += n;
+  if (std::memcmp(got.data(), want.data(), got.size()) == 0) return -1;
+  std::int64_t first = -1;
+  for (std::size_t i = 0; i < n; ++i) {
+    const std::uint32_t a = word_at(type, got, i), b = word_at(type, want, i);
+    if (a == b) continue;
+    if (first < 0) first = static_cast<std::int64_t>(i);
+    count_pair(count, type, a, b);
+  }
+  return first;
+}
+
+bool is_inner(Tap tap) { return tap != Tap::conv_out && tap != Tap::core_out && tap != Tap::norm_out; }
+
+}  // namespace
+
+std::string_view name_of(DiffClass value) {
+  constexpr std::string_view words[] = {"rounding", "signed-zero", "nan-payload", "nan", "inf", "digest"};
+  return words[static_cast<std::size_t>(value)];
+}
+
+std::string_view name_of(InputsMatched value) {
+  constexpr std::string_view words[] = {"unknown", "equal", "different"};
+  return words[static_cast<std::size_t>(value)];
+}
+
+std::uint32_t word_at(DType type, std::span<const std::byte> words, std::size_t i) {
+  if (type == DType::f32) {
+    std::uint32_t word;
+    std::memcpy(&word, words.data() + 4 * i, 4);
+    return word;
+  }
+  std::uint16_t word;
+  std::memcpy(&word, words.data() + 2 * i, 2);
+  return word;
+}
+
+double value_of(DType type, std::uint32_t word) {
+  switch (type) {
+    case DType::f32: return float_of(word);
+    case DType::bf16: return f32_from_bf16(static_cast<std::uint16_t>(word));
+    case DType::f16: return f32_from_f16(static_cast<std::uint16_t>(word));
+  }
+  return 0;
+}
+
+std::optional<std::uint64_t> ulp_distance(DType type, std::uint32_t a, std::uint32_t b) {
+  if (is_nan(type, a) || is_nan(type, b)) return std::nullopt;
+  const std::int64_t distance = ordered(type, a) - ordered(type, b);
+  return static_cast<std::uint64_t>(distance < 0 ? -distance : distance);
+}
+
+DiffClass classify(DType type, std::uint32_t a, std::uint32_t b) {
+  if (is_nan(type, a) && is_nan(type, b)) return DiffClass::nan_payload;
+  if (is_nan(type, a) || is_nan(type, b)) return DiffClass::nan;
+  if (magnitude(type, a) == infinity_bits(type) || magnitude(type, b) == infinity_bits(type)) return DiffClass::inf;
+  return magnitude(type, a | b) == 0 ? DiffClass::signed_zero : DiffClass::rounding;
+}
+
+void TapCount::add(const TapCount& other) {
+  compared += other.compared;
+  differing += other.differing;
+  not_compared += other.not_compared;
+  max_ulp = std::max(max_ulp, other.max_ulp);
+  max_abs = std::max(max_abs, other.max_abs);
+}
+
+bool precedes(const Divergence& a, const Divergence& b) {
+  const auto key = [](const Divergence& d) { return std::make_tuple(d.step, d.layer, d.tap, d.row, d.head, d.element); };
+  return key(a) < key(b);
+}
+
+LayerComparer::LayerComparer(const Model& model, int layer) : model_(model), layer_(layer) {}
+
+void LayerComparer::pin(std::int32_t block, std::int64_t step) {
+  unknown_.erase(block);
+  origin_[block] = step;
+}
+
+void LayerComparer::pin_as(std::int32_t from, std::int32_t to) {
+  if (unknown_.contains(from)) unknown_.insert(to);
+  else unknown_.erase(to);
+  origin_[to] = origin_[from];
+}
+
+/// Forgets what the step before said about its taps and blocks.
+void LayerComparer::begin(const StepPlan& plan) {
+  if (current_step_ == plan.step) return;
+  current_step_ = plan.step;
+  equal_.clear();
+  differ_.clear();
+  checked_.clear();
+}
+
+/// Inactive rows: outputs are compared where the model says what they hold; inner values never (rule A7).
+bool LayerComparer::compared(Tap tap, const StepPlan& plan, int row) const {
+  if (plan.block[static_cast<std::size_t>(row)] >= 0) return true;
+  if (tap == Tap::conv_out) return model_.inactive_conv_out == InactiveOut::zero;
+  return !is_inner(tap) && model_.inactive_core_out == InactiveOut::zero;
+}
+
+InputsMatched LayerComparer::inputs_of(Tap tap, int row, std::int32_t block) const {
+  const auto vouched = [&](Tap input) {
+    if (differ_.contains({input, row})) return InputsMatched::different;
+    return equal_.contains({input, row}) ? InputsMatched::equal : InputsMatched::unknown;
+  };
+  if (tap == Tap::rstd || tap == Tap::norm_out) return vouched(Tap::core_out);
+  if (row < 0) return InputsMatched::unknown;
+  const InputsMatched before = unknown_.contains(block) ? InputsMatched::unknown : InputsMatched::equal;
+  if (tap <= Tap::conv_state) return before;
+  const InputsMatched conv = vouched(Tap::conv_out);
+  return conv == InputsMatched::equal ? before : conv;
+}
+
+Divergence LayerComparer::place(Tap tap, const StepPlan& plan, int row, std::int32_t block) const {
+  Divergence at;
+  at.step = plan.step;
+  at.layer = layer_;
+  at.layer_id = model_.layer_ids[static_cast<std::size_t>(layer_)];
+  at.tap = tap;
+  at.row = row;
+  at.block = block;
+  if (row >= 0) at.sequence = plan.sequence[static_cast<std::size_t>(row)];
+  at.inputs = inputs_of(tap, row, block);
+  if (const auto origin = origin_.find(block); origin != origin_.end()) at.from_step = origin->second;
+  return at;
+}
+
+Divergence LayerComparer::element(Divergence at, const TapShape& shape, std::span<const std::byte> got,
+                                  std::span<const std::byte> want, std::int64_t i) const {
+  at.type = shape.type;
+  at.head = shape.heads > 1 || at.tap >= Tap::q ? i / shape.per_head : -1;
+  at.element = i % shape.per_head;
+  at.got = word_at(shape.type, got, static_cast<std::size_t>(i));
+  at.want = word_at(shape.type, want, static_cast<std::size_t>(i));
+  at.ulp = ulp_distance(shape.type, at.got, at.want);
+  at.kind = classify(shape.type, at.got, at.want);
+  return at;
+}
+
+void LayerComparer::found(Divergence divergence) {
+  auto& of_tap = firsts_[static_cast<std::size_t>(divergence.tap)];
+  if (!of_tap || precedes(divergence, *of_tap)) of_tap = divergence;
+  if (!first_ || precedes(divergence, *first_)) first_ = divergence;
+}
+
+void LayerComparer::compare_row(Tap tap, const StepPlan& plan, int row, std::span<const std::byte> got,
+                                std::span<const std::byte> want) {
+  const TapShape shape = shape_of(tap, model_);
+  const std::int64_t first = compare_words(shape.type, got, want, counts_[static_cast<std::size_t>(tap)]);
+  (first < 0 ? equal_ : differ_).insert({tap, row});
+  if (first < 0) return;
+  const std::int32_t block = plan.block[static_cast<std::size_t>(row)];
+  found(element(place(tap, plan, row, block), shape, got, want, first));
+}
+
+void LayerComparer::tap(Tap tap, const StepPlan& plan, std::span<const std::byte> got, std::span<const std::byte> want) {
+  begin(plan);
+  const std::size_t bytes = shape_of(tap, model_).bytes();
+  GDNSIM_CHECK(got.size() == want.size() && got.size() == bytes * plan.block.size());
+  for (int row = 0; row < plan.rows(); ++row) {
+    const std::size_t at = static_cast<std::size_t>(row) * bytes;
+    if (compared(tap, plan, row)) compare_row(tap, plan, row, got.subspan(at, bytes), want.subspan(at, bytes));
+    else counts_[static_cast<std::size_t>(tap)].not_compared += static_cast<std::uint64_t>(shape_of(tap, model_).elements());
+  }
+}
+
+bool LayerComparer::compare_block(Tap tap, const StepPlan& plan, std::int32_t block, std::span<const std::byte> got,
+                                  std::span<const std::byte> want) {
+  const TapShape shape = shape_of(tap, model_);
+  const std::int64_t first = compare_words(shape.type, got, want, counts_[static_cast<std::size_t>(tap)]);
+  if (first < 0) return true;
+  const auto row = std::ranges::find(plan.block, block);
+  const int at = row == plan.block.end() ? -1 : static_cast<int>(row - plan.block.begin());
+  found(element(place(tap, plan, at, block), shape, got, want, first));
+  return false;
+}
+
+bool LayerComparer::state(const StepPlan& plan, std::int32_t block, std::span<const std::byte> got_recurrent,
+                          std::span<const std::byte> want_recurrent, std::span<const std::byte> got_conv,
+                          std::span<const std::byte> want_conv) {
+  begin(plan);
+  const bool conv = compare_block(Tap::conv_state, plan, block, got_conv, want_conv);
+  const bool recurrent = compare_block(Tap::state, plan, block, got_recurrent, want_recurrent);
+  if (conv && recurrent) checked_.insert(block);
+  return conv && recurrent;
+}
+
+void LayerComparer::digest(const StepPlan& plan, int row, std::int64_t head, std::uint64_t got, std::uint64_t want) {
+  ++digests_compared_;
+  if (got == want) return;
+  ++digests_differing_;
+  const std::int32_t block = row < 0 ? -1 : plan.block[static_cast<std::size_t>(row)];
+  Divergence at = place(head < 0 ? Tap::conv_state : Tap::state, plan, row, block);
+  at.head = head;
+  at.kind = DiffClass::digest;
+  found(at);
+}
+
+void LayerComparer::step_done(const StepPlan& plan) {
+  for (std::int32_t block : plan.block)
+    if (block >= 0 && plan.path != Path::opaque) unknown_.insert(block);
+  if (current_step_ == plan.step)
+    for (std::int32_t block : checked_) unknown_.erase(block);
+}
+
+}  // namespace gdnsim

@@ -1,0 +1,192 @@
+#include "gdnsim/diff.hpp"
+
+#include <algorithm>
+#include <map>
+#include <tuple>
+
+#include "gdnsim/error.hpp"
+#include "gdnsim/log.hpp"
+
+namespace gdnsim {
+namespace {
+
+/// The fields that say what a run computes must agree; what a run was told about its provider may differ.
+void require_same_model(const Recording& a, const Recording& b) {
+  const Model &x = a.model(), &y = b.model();
+  const auto same = [&](const char* field, auto left, auto right) {
+    if (left != right) throw error("diff: model/", field, ": ", a.path(), " has ", left, ", ", b.path(), " has ", right);
+  };
+  same("num_k_heads", x.H, y.H);
+  same("num_v_heads", x.HV, y.HV);
+  same("head_k_dim", x.K, y.K);
+  same("head_v_dim", x.V, y.V);
+  same("conv_width", x.W, y.W);
+  same("act_dtype", name_of(x.act_dtype), name_of(y.act_dtype));
+  same("state_dtype", name_of(x.state_dtype), name_of(y.state_dtype));
+  same("conv_state_dtype", name_of(x.conv_state_dtype), name_of(y.conv_state_dtype));
+}
+
+void require_same_plan(const StepPlan& a, const StepPlan& b) {
+  if (a.rows() != b.rows()) throw error("diff: step ", a.step, ": one has ", a.rows(), " rows, the other ", b.rows());
+  for (std::size_t row = 0; row < a.block.size(); ++row)
+    if (a.block[row] != b.block[row])
+      throw error("diff: step ", a.step, ", row ", row, ": the runs are not of the same batch: block ", a.block[row], " and ",
+                  b.block[row]);
+}
+
+/// What both have: common layers and steps. Anything that only one has is noted.
+Slice common(const Recording& a, const Recording& b, std::vector<std::string>& missing) {
+  const Slice x = whole_of(a), y = whole_of(b);
+  Slice both;
+  std::ranges::set_intersection(x.layers, y.layers, std::back_inserter(both.layers));
+  both.first_step = std::max(x.first_step, y.first_step);
+  both.last_step = std::min(x.last_step, y.last_step);
+  if (both.layers.empty() || both.first_step >= both.last_step)
+    throw error("diff: ", a.path(), " and ", b.path(), " have no layer and step in common");
+  if (x.layers != y.layers) missing.push_back("they do not hold the same layers");
+  if (x.first_step != y.first_step || x.last_step != y.last_step) {
+    std::ostringstream text;
+    text << "steps: A has " << x.first_step << ":" << x.last_step << ", B has " << y.first_step << ":" << y.last_step;
+    missing.push_back(text.str());
+  }
+  return both;
+}
+
+using SnapshotKey = std::pair<std::int64_t, std::int32_t>;  // step, block
+std::map<SnapshotKey, Snapshot> snapshots_of(const Recording& recording, int layer) {
+  std::map<SnapshotKey, Snapshot> result;
+  for (const Snapshot& s : recording.snapshots())
+    if (s.layer == layer) result.emplace(SnapshotKey{s.step, s.block}, s);
+  return result;
+}
+
+/// One layer of two recordings, step by step.
+class LayerDiff {
+ public:
+  LayerDiff(Recording& a, Recording& b, int layer)
+      : a_(a), b_(b), layer_(layer), comparer_(a.model(), layer), log_a_(dynamic_cast<Log*>(&a)), log_b_(dynamic_cast<Log*>(&b)) {
+    for (std::size_t i = 0; i < kTaps; ++i) {
+      const Tap tap = static_cast<Tap>(i);
+      const bool in_a = a.taps(layer).has(tap), in_b = b.taps(layer).has(tap);
+      if (in_a && in_b) taps_.add(tap);
+      else if (in_a || in_b) lacking_.push_back(std::string(in_a ? "B" : "A") + " lacks " + std::string(name_of(tap)) + " of layer " + std::to_string(layer));
+    }
+    in_a_ = snapshots_of(a, layer);
+    in_b_ = snapshots_of(b, layer);
+  }
+
+  void step(const StepPlan& plan) {
+    if (plan.path != Path::opaque) compare_taps(plan);
+    compare_snapshots(plan);
+    compare_digests(plan);
+    comparer_.step_done(plan);
+  }
+
+  const LayerComparer& comparer() const { return comparer_; }
+  std::uint64_t snapshots() const { return snapshots_; }
+  bool both_logs() const { return log_a_ != nullptr && log_b_ != nullptr; }
+  const std::vector<std::string>& lacking() const { return lacking_; }
+
+ private:
+  void compare_taps(const StepPlan& plan) {
+    for (std::size_t i = 0; i < kTaps; ++i) {
+      const Tap tap = static_cast<Tap>(i);
+      if (!taps_.has(tap)) continue;
+      a_.read_tap(tap, plan.step, layer_, want_);
+      b_.read_tap(tap, plan.step, layer_, got_);
+      comparer_.tap(tap, plan, got_, want_);
+    }
+  }
+
+  void compare_snapshots(const StepPlan& plan) {
+    for (auto it = in_a_.lower_bound({plan.step, -1}); it != in_a_.end() && it->first.first == plan.step; ++it) {
+      const auto other = in_b_.find(it->first);
+      if (other == in_b_.end()) {
+        note_unpaired("B", plan.step);
+        continue;
+      }
+      a_.read_snapshot(it->second, want_recurrent_, want_conv_);
+      b_.read_snapshot(other->second, got_recurrent_, got_conv_);
+      comparer_.state(plan, it->second.block, got_recurrent_, want_recurrent_, got_conv_, want_conv_);
+      ++snapshots_;
+    }
+    for (auto it = in_b_.lower_bound({plan.step, -1}); it != in_b_.end() && it->first.first == plan.step; ++it)
+      if (!in_a_.contains(it->first)) note_unpaired("A", plan.step);
+  }
+
+  /// Two logs have digests of every step, so unpaired snapshots are no gap.
+  void note_unpaired(const char* without, std::int64_t step) {
+    if (both_logs() || unpaired_) return;
+    unpaired_ = true;
+    lacking_.push_back(std::string(without) + " lacks a snapshot of layer " + std::to_string(layer_) + " after step " + std::to_string(step));
+  }
+
+  void compare_digests(const StepPlan& plan) {
+    if (!both_logs()) return;
+    const auto heads_a = log_a_->digest_recurrent(plan.step, layer_), heads_b = log_b_->digest_recurrent(plan.step, layer_);
+    const auto conv_a = log_a_->digest_conv(plan.step, layer_), conv_b = log_b_->digest_conv(plan.step, layer_);
+    const std::size_t HV = static_cast<std::size_t>(a_.model().HV);
+    for (std::size_t row = 0; row < plan.block.size(); ++row) {
+      comparer_.digest(plan, static_cast<int>(row), -1, conv_b[row], conv_a[row]);
+      for (std::size_t head = 0; head < HV; ++head)
+        comparer_.digest(plan, static_cast<int>(row), static_cast<std::int64_t>(head), heads_b[row * HV + head], heads_a[row * HV + head]);
+    }
+    comparer_.digest(plan, -1, -1, log_b_->digest_pool(plan.step, layer_), log_a_->digest_pool(plan.step, layer_));
+  }
+
+  Recording &a_, &b_;
+  const int layer_;
+  LayerComparer comparer_;
+  Log *log_a_, *log_b_;
+  TapSet taps_;
+  std::map<SnapshotKey, Snapshot> in_a_, in_b_;
+  std::vector<std::string> lacking_;
+  bool unpaired_ = false;
+  std::uint64_t snapshots_ = 0;
+  Bytes got_, want_, got_recurrent_, got_conv_, want_recurrent_, want_conv_;
+};
+
+/// What the two say of themselves: another contract or source explains a difference before any bit is looked at.
+void note_provenance(const Recording& a, const Recording& b, std::vector<std::string>& notes) {
+  const auto *x = dynamic_cast<const Log*>(&a), *y = dynamic_cast<const Log*>(&b);
+  if (x == nullptr || y == nullptr) return;
+  if (x->header().source != y->header().source) notes.push_back("the two logs were made from different sources");
+  if (x->header().contracts != y->header().contracts)
+    notes.push_back("contracts differ: A '" + x->header().contracts.decode.name + "', B '" + y->header().contracts.decode.name + "'");
+}
+
+}  // namespace
+
+DiffResult diff(Recording& a, Recording& b, const Slice& slice, const std::function<void(std::int64_t, std::int64_t)>& progress) {
+  require_same_model(a, b);
+  DiffResult result;
+  std::vector<std::string> missing;
+  const Slice both = common(a, b, missing);
+  result.slice = resolved(slice, both, "diff");
+  if (result.slice.last_step < both.last_step || slice.last_step == both.last_step) std::erase_if(missing, [](const auto& m) { return m.starts_with("steps"); });
+  note_provenance(a, b, result.notes);
+
+  const std::int64_t steps = result.slice.last_step - result.slice.first_step, total = steps * static_cast<std::int64_t>(result.slice.layers.size());
+  std::int64_t done = 0;
+  result.found.done = true;
+  for (int layer : result.slice.layers) {
+    LayerDiff one(a, b, layer);
+    for (std::int64_t step = result.slice.first_step; step < result.slice.last_step; ++step) {
+      const StepPlan plan = a.plan(step);
+      require_same_plan(plan, b.plan(step));
+      one.step(plan);
+      if (progress) progress(++done, total);
+    }
+    result.found.add(one.comparer());
+    result.found.snapshots += one.snapshots();
+    missing.insert(missing.end(), one.lacking().begin(), one.lacking().end());
+  }
+
+  if (result.found.compared() == 0) missing.push_back("no element was compared");
+  result.verdict = result.found.differing() > 0 ? Verdict::diverged : missing.empty() ? Verdict::match : Verdict::inconclusive;
+  if (result.verdict == Verdict::inconclusive) result.inconclusive_because = missing.front();
+  result.notes.insert(result.notes.end(), missing.begin(), missing.end());
+  return result;
+}
+
+}  // namespace gdnsim

@@ -1,0 +1,75 @@
+// A backend runs one layer of one step on a pool. Golden (CPU) and cuda are twins behind this header.
+#pragma once
+
+#include <array>
+#include <memory>
+#include <string>
+#include <vector>
+
+#include "gdnsim/contract.hpp"
+#include "gdnsim/pool.hpp"
+#include "gdnsim/stream.hpp"
+
+namespace gdnsim {
+
+/// What to run: one layer of one step.
+struct StepArgs {
+  int layer;
+  const StepPlan& plan;
+  const StepInputs& inputs;
+  const Contract& contract;
+};
+
+/// What came out. Ask for taps through `want`; each is filled as [B, ...] raw words of the tap's type (`shape_of`), inactive
+/// rows as rule A7 says (+0 where the model leaves them unwritten). `conv_state` and `state` are not taps of a step's outputs:
+/// read them from the pool. `rstd` and `norm_out` stay empty for a layer without z, norm weight or eps.
+struct StepOutputs {
+  TapSet want{Tap::conv_out, Tap::core_out, Tap::norm_out};
+  std::array<Bytes, kTaps> taps;
+  Bytes& operator[](Tap tap) { return taps[static_cast<std::size_t>(tap)]; }
+  const Bytes& operator[](Tap tap) const { return taps[static_cast<std::size_t>(tap)]; }
+};
+
+class Backend {
+ public:
+  virtual ~Backend() = default;
+  virtual std::string name() const = 0;
+  /// One line on what it runs on: threads, or the device and driver.
+  virtual std::string description() const = 0;
+  /// A pool of the kind this backend works on, all blocks zero.
+  virtual std::unique_ptr<Pool> make_pool(const Model& model, std::vector<int> layers) = 0;
+  /// Reads the parameters of these layers once. Call before `step`, again when the stream changes.
+  virtual void prepare(const Stream& stream, const std::vector<int>& layers) = 0;
+  /// Runs one layer of one step: updates the active rows' blocks in `pool`, fills `outputs`. `pool` came from `make_pool`.
+  /// Everything was validated by the stream before; throws Error only for the environment (device lost).
+  virtual void step(const StepArgs& args, Pool& pool, StepOutputs& outputs) = 0;
+};
+
+/// True when this layer's gated norm can be computed: z, norm weight and eps are all there (rule N1).
+bool has_norm(const Stream& stream, int layer);
+
+struct BackendOptions {
+  int threads = 0;  // golden: 0 takes what OpenMP gives
+  int device = 0;   // cuda: which device
+};
+
+/// Factories, defined in golden/ and cuda/ and joined by linking. `make_cuda` throws Error with the reason when it cannot.
+std::unique_ptr<Backend> make_golden(const BackendOptions& options);
+std::unique_ptr<Backend> make_cuda(const BackendOptions& options);
+
+struct BackendInfo {
+  std::string name;
+  bool available;
+  std::string detail;  // description, or why not
+};
+/// Every backend known to this build, and why those that cannot run cannot.
+std::vector<BackendInfo> list_backends(const BackendOptions& options);
+
+struct ChosenBackend {
+  std::unique_ptr<Backend> backend;
+  std::string reason;  // "cuda: ...", or "golden, because cuda ..."
+};
+/// "auto" takes cuda where it can be built and used, else golden with the reason; a named one that cannot run throws Error.
+ChosenBackend choose_backend(const std::string& name, const BackendOptions& options);
+
+}  // namespace gdnsim

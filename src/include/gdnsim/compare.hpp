@@ -1,0 +1,120 @@
+// Comparing words by their bits, in execution order: counts per tap, and the first divergence with everything a report says
+// of it. Nothing here knows a tolerance.
+#pragma once
+
+#include <array>
+#include <cstdint>
+#include <map>
+#include <optional>
+#include <set>
+#include <span>
+#include <string>
+#include <string_view>
+
+#include "gdnsim/stream.hpp"
+#include "gdnsim/types.hpp"
+
+namespace gdnsim {
+
+/// What kind of difference two words show. NaNs with other payloads differ: a copied payload is evidence.
+enum class DiffClass : std::uint8_t { rounding, signed_zero, nan_payload, nan, inf, digest };
+std::string_view name_of(DiffClass value);
+
+/// Were the inputs of the operation that differs the recorded ones? `equal` proves that the fault is there, not upstream.
+enum class InputsMatched : std::uint8_t { unknown, equal, different };
+std::string_view name_of(InputsMatched value);
+
+/// One element's raw word, zero-extended.
+std::uint32_t word_at(DType type, std::span<const std::byte> words, std::size_t i);
+double value_of(DType type, std::uint32_t word);
+/// Steps from a to b along the type's ordered values, -0 and +0 one apart; nullopt when either is a NaN.
+std::optional<std::uint64_t> ulp_distance(DType type, std::uint32_t a, std::uint32_t b);
+DiffClass classify(DType type, std::uint32_t a, std::uint32_t b);
+
+/// Counts of one tap.
+struct TapCount {
+  std::uint64_t compared = 0;
+  std::uint64_t differing = 0;
+  std::uint64_t not_compared = 0;  // inactive rows whose output the trace declares unwritten
+  std::uint64_t max_ulp = 0;       // over differing pairs without NaN
+  double max_abs = 0;              // likewise; infinity where one side is infinite
+  void add(const TapCount& other);
+};
+using TapCounts = std::array<TapCount, kTaps>;
+
+/// The first divergence of a comparison. Absent places are -1.
+struct Divergence {
+  std::int64_t step = -1;
+  int layer = -1;
+  std::int32_t layer_id = -1;
+  Tap tap = Tap::conv_acc;
+  int row = -1;
+  std::int64_t sequence = -1;
+  std::int32_t block = -1;
+  std::int64_t head = -1;
+  std::int64_t element = -1;  // within the head; -1 when only a digest tells
+  std::int64_t from_step = 0;  // the block's state was recorded before this step and computed by us since
+  DType type = DType::f32;
+  std::uint32_t got = 0, want = 0;  // raw words: ours (or B's), recorded (or A's)
+  std::optional<std::uint64_t> ulp;
+  DiffClass kind = DiffClass::rounding;
+  InputsMatched inputs = InputsMatched::unknown;
+};
+/// Execution order: step, layer, tap, row, head, element.
+bool precedes(const Divergence& a, const Divergence& b);
+
+/// Compares what one layer produced, step by step, and keeps track of which blocks hold recorded bits.
+///
+/// Call order within a step: `pin` for events, `tap` in execution order, `state` for each snapshot, `step_done`.
+class LayerComparer {
+ public:
+  LayerComparer(const Model& model, int layer);
+
+  /// The block holds recorded bits before `step`: loaded, zeroed, or overwritten with a snapshot.
+  void pin(std::int32_t block, std::int64_t step);
+  /// Copies what is known about a block to another (copy event).
+  void pin_as(std::int32_t from, std::int32_t to);
+
+  void tap(Tap tap, const StepPlan& plan, std::span<const std::byte> got, std::span<const std::byte> want);
+  /// A snapshot of one block after the step. Returns whether both states agree; then the block counts as recorded.
+  bool state(const StepPlan& plan, std::int32_t block, std::span<const std::byte> got_recurrent,
+             std::span<const std::byte> want_recurrent, std::span<const std::byte> got_conv,
+             std::span<const std::byte> want_conv);
+  /// One digest of a head's state (head >= 0) or of the conv state (head = -1) of a row's block.
+  void digest(const StepPlan& plan, int row, std::int64_t head, std::uint64_t got, std::uint64_t want);
+  /// Blocks written by the step's rows are no longer known, unless `state` found them equal in this step.
+  void step_done(const StepPlan& plan);
+
+  const TapCounts& counts() const { return counts_; }
+  const std::optional<Divergence>& first() const { return first_; }
+  const std::optional<Divergence>& first_of(Tap tap) const { return firsts_[static_cast<std::size_t>(tap)]; }
+  std::uint64_t digests_compared() const { return digests_compared_; }
+  std::uint64_t digests_differing() const { return digests_differing_; }
+
+ private:
+  void begin(const StepPlan& plan);
+  void found(Divergence divergence);
+  void compare_row(Tap tap, const StepPlan& plan, int row, std::span<const std::byte> got, std::span<const std::byte> want);
+  bool compare_block(Tap tap, const StepPlan& plan, std::int32_t block, std::span<const std::byte> got,
+                     std::span<const std::byte> want);
+  bool compared(Tap tap, const StepPlan& plan, int row) const;
+  InputsMatched inputs_of(Tap tap, int row, std::int32_t block) const;
+  Divergence place(Tap tap, const StepPlan& plan, int row, std::int32_t block) const;
+  Divergence element(Divergence at, const TapShape& shape, std::span<const std::byte> got, std::span<const std::byte> want,
+                     std::int64_t i) const;
+
+  const Model& model_;
+  const int layer_;
+  TapCounts counts_{};
+  std::optional<Divergence> first_;
+  std::array<std::optional<Divergence>, kTaps> firsts_;
+  std::set<std::int32_t> unknown_;       // blocks whose bits no record vouches for
+  std::map<std::int32_t, std::int64_t> origin_;  // block: the step before which it was last recorded (absent: 0)
+  std::set<std::int32_t> checked_;       // blocks found equal to a snapshot in this step
+  std::set<std::pair<Tap, int>> equal_;  // (tap, row) recorded and equal in this step
+  std::set<std::pair<Tap, int>> differ_; // (tap, row) recorded and different in this step
+  std::int64_t current_step_ = -1;
+  std::uint64_t digests_compared_ = 0, digests_differing_ = 0;
+};
+
+}  // namespace gdnsim

@@ -1,0 +1,61 @@
+// The paged state pool: for each layer, num_blocks blocks of recurrent state [HV, V, K] and conv state [W-1, dim].
+#pragma once
+
+#include <cstdint>
+#include <span>
+#include <vector>
+
+#include "gdnsim/stream.hpp"
+#include "gdnsim/types.hpp"
+
+namespace gdnsim {
+
+/// State of some layers of a model. Blocks start as zeros. A backend makes the kind of pool that it works on; everything
+/// else sees blocks through `read` and `write`, which move raw bytes and never convert.
+class Pool {
+ public:
+  Pool(const Model& model, std::vector<int> layers) : model_(model), layers_(std::move(layers)) {}
+  virtual ~Pool() = default;
+  Pool(const Pool&) = delete;
+  Pool& operator=(const Pool&) = delete;
+
+  const Model& model() const { return model_; }
+  const std::vector<int>& layers() const { return layers_; }
+
+  /// Copies one block out of or into the pool. Sizes are exactly model().state_bytes() and model().conv_bytes().
+  virtual void read(int layer, std::int32_t block, std::span<std::byte> recurrent, std::span<std::byte> conv) const = 0;
+  virtual void write(int layer, std::int32_t block, std::span<const std::byte> recurrent, std::span<const std::byte> conv) = 0;
+  virtual void zero(int layer, std::int32_t block) = 0;
+  virtual void copy(int layer, std::int32_t from, std::int32_t to) = 0;
+
+  /// Applies one event to one layer (the caller has matched event.layer). `free` leaves the contents.
+  void apply(const Event& event, int layer, Stream& stream);
+
+ protected:
+  std::size_t slot(int layer) const;  // position of `layer` among layers(); checked
+
+ private:
+  const Model model_;
+  const std::vector<int> layers_;
+  Bytes recurrent_, conv_;  // one load row, reused
+};
+
+/// The pool in host memory: one flat allocation per layer and kind.
+class HostPool final : public Pool {
+ public:
+  HostPool(const Model& model, std::vector<int> layers);
+  void read(int layer, std::int32_t block, std::span<std::byte> recurrent, std::span<std::byte> conv) const override;
+  void write(int layer, std::int32_t block, std::span<const std::byte> recurrent, std::span<const std::byte> conv) override;
+  void zero(int layer, std::int32_t block) override;
+  void copy(int layer, std::int32_t from, std::int32_t to) override;
+
+  std::span<std::byte> recurrent(int layer, std::int32_t block);
+  std::span<const std::byte> recurrent(int layer, std::int32_t block) const;
+  std::span<std::byte> conv(int layer, std::int32_t block);
+  std::span<const std::byte> conv(int layer, std::int32_t block) const;
+
+ private:
+  std::vector<Bytes> recurrent_, conv_;  // [layers()] each num_blocks blocks
+};
+
+}  // namespace gdnsim

@@ -1,0 +1,51 @@
+// Reports: what a comparison found, as text for people and as JSON for programs (schema gdnsim.report/1, docs/divergence.md).
+#pragma once
+
+#include <nlohmann/json_fwd.hpp>
+#include <ostream>
+#include <string>
+#include <vector>
+
+#include "gdnsim/compare.hpp"
+#include "gdnsim/diff.hpp"
+#include "gdnsim/replay.hpp"
+
+namespace gdnsim {
+
+/// A comparison with what a report says around it.
+struct Report {
+  std::string command;              // "replay", "diff"
+  std::vector<std::string> files;   // one, or A and B
+  std::string subject;              // one line: what the file holds
+  std::string backend;              // and why it was taken; empty for diff
+  Verdict verdict = Verdict::inconclusive;
+  std::string inconclusive_because;
+  ContractChoice contract;          // replay only
+  bool has_contract = false;
+  Comparison carried, local;        // diff uses `carried` alone
+  std::vector<std::string> notes;
+  std::string repro;                // the exact command that shows the finding on the smallest slice
+  std::string next;                 // the next command to try
+
+  const std::optional<Divergence>& first() const { return carried.done ? carried.first : local.first; }
+};
+
+Report report_of(const ReplayResult& result);
+Report report_of(const DiffResult& result);
+
+/// Text; the last line is the verdict.
+void print_text(std::ostream& out, const Report& report);
+/// "verdict: match, compared 12345, differing 0"
+std::string verdict_line(const Report& report);
+nlohmann::ordered_json to_json(const Report& report);
+
+/// Shortest decimal text that reads back as the same word of the type; "nan", "inf", "-inf" otherwise.
+std::string value_text(DType type, std::uint32_t word);
+/// "0x3f80" or "0x3f800000".
+std::string hex_text(DType type, std::uint32_t word);
+/// "H 4, HV 8, K 128, V 128, W 4; f32 state, bf16 conv state, bf16 activations"
+std::string describe(const Model& model);
+/// "0-3,5": a list of layers as the command line takes it.
+std::string layers_text(const std::vector<int>& layers);
+
+}  // namespace gdnsim

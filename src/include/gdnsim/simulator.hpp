@@ -1,0 +1,55 @@
+// The one step loop. Recording and replaying are this loop with another observer, so they cannot drift apart.
+#pragma once
+
+#include <cstdint>
+#include <vector>
+
+#include "gdnsim/backend.hpp"
+#include "gdnsim/contract.hpp"
+#include "gdnsim/pool.hpp"
+#include "gdnsim/stream.hpp"
+
+namespace gdnsim {
+
+/// What an observer sees after one layer of one step.
+struct StepView {
+  std::int64_t step;
+  int layer;
+  const StepPlan& plan;
+  const StepInputs& inputs;
+  const StepOutputs& outputs;
+  Pool& pool;      // after the step; an observer may overwrite blocks (local comparison does)
+  bool executed;   // false for a step of Path::opaque: nothing ran, outputs are stale
+};
+
+class Observer {
+ public:
+  virtual ~Observer() = default;
+  /// After one event was applied to one layer of the pool. `event.block` is the block it changed (`free` changes nothing).
+  virtual void event_applied(const Event& event, int layer, Pool& pool) { (void)event, (void)layer, (void)pool; }
+  /// Before the step runs, after its events were applied.
+  virtual void before(std::int64_t step, int layer, const StepPlan& plan, Pool& pool) {
+    (void)step, (void)layer, (void)plan, (void)pool;
+  }
+  virtual void after(const StepView& view) = 0;
+  /// After all layers of a step.
+  virtual void step_done(std::int64_t step) { (void)step; }
+  /// True ends the loop early (after the current step).
+  virtual bool enough() const { return false; }
+};
+
+struct Simulation {
+  Stream& stream;
+  Backend& backend;
+  const ContractSet& contracts;
+  std::vector<int> layers;       // positions, ascending
+  std::int64_t last_step;        // runs steps first_step .. last_step - 1
+  TapSet taps{Tap::conv_out, Tap::core_out, Tap::norm_out};
+  std::int64_t first_step = 0;   // above 0: the pool already holds the state before it; earlier events are not applied
+};
+
+/// Runs the steps in order; in each step the layers in order: events, then the step, then the observer. `pool` came from
+/// `backend.make_pool(stream.model(), layers)`, zeroed unless first_step says otherwise.
+void simulate(const Simulation& simulation, Pool& pool, Observer& observer);
+
+}  // namespace gdnsim

@@ -1,0 +1,8 @@
+// The library's version, as meson.build has it.
+#pragma once
+
+namespace gdnsim {
+
+const char* version();
+
+}  // namespace gdnsim

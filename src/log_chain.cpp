@@ -1,0 +1,132 @@
+#include "log_chain.hpp"
+
+#include <algorithm>
+#include <bit>
+#include <cstdio>
+#include <sstream>
+
+#include "gdnsim/error.hpp"
+
+namespace gdnsim {
+namespace {
+
+template <class T>
+Chain digest_of(const std::vector<T>& values) {
+  return xxh3_128(std::as_bytes(std::span(values)));
+}
+Chain digest_of(const std::string& text) { return xxh3_128(std::as_bytes(std::span(text))); }
+
+// Floats enter by their bits.
+std::uint32_t bits(float value) { return std::bit_cast<std::uint32_t>(value); }
+
+std::string model_text(const LogHeader& header) {
+  const Model& m = header.model;
+  std::ostringstream text;
+  text << "H " << m.H << "\nHV " << m.HV << "\nK " << m.K << "\nV " << m.V << "\nW " << m.W << "\nscale " << bits(m.scale)
+       << "\nactivation " << name_of(m.activation) << "\nqk_l2norm " << m.use_qk_l2norm << "\nstate " << name_of(m.state_dtype)
+       << "\nconv_state " << name_of(m.conv_state_dtype) << "\nact " << name_of(m.act_dtype) << "\nsentinel "
+       << name_of(m.sentinel) << "\nnum_blocks " << m.num_blocks << "\nnorm_eps ";
+  if (m.norm_eps) text << bits(*m.norm_eps);
+  text << "\nnorm_gate " << name_of(m.norm_gate) << "\ninactive_conv_out " << name_of(m.inactive_conv_out)
+       << "\ninactive_core_out " << name_of(m.inactive_core_out) << "\nlayer_ids";
+  for (std::int32_t id : m.layer_ids) text << ' ' << id;
+  text << "\nlayers";
+  for (int layer : header.layers) text << ' ' << layer;
+  return text.str() + "\n";
+}
+
+std::string contract_text(const ContractSet& contracts) {
+  std::string text;
+  for (const Contract* contract : {&contracts.decode, &contracts.mixed}) {
+    text += "name " + contract->name + "\n";
+    for (const auto& [field, value] : contract_fields(*contract)) text += field + " " + value + "\n";
+  }
+  return text;
+}
+
+std::string shape_text(const LogHeader& header) {
+  std::ostringstream text;
+  text << "first_step " << header.first_step << "\nsteps " << header.steps << "\nrows " << header.rows << "\nstate "
+       << static_cast<int>(header.state.kind) << ' ' << header.state.n << "\ntaps";
+  for (std::size_t i = 0; i < kTaps; ++i)
+    if (header.taps.has(static_cast<Tap>(i))) text << ' ' << name_of(static_cast<Tap>(i));
+  return text.str() + "\n";
+}
+
+}  // namespace
+
+StepDigests::StepDigests(const LogLayout& layout) : layers_(layout.digest[0].dims[1]) {
+  starts_[0] = 2;
+  for (std::size_t i = 0; i < kSections; ++i)
+    starts_[i + 1] = starts_[i] + layout.digest[i].entry_bytes(1) / sizeof(std::uint64_t);
+  words_.resize(starts_[kSections]);
+}
+
+void StepDigests::clear() { std::ranges::fill(words_, 0); }
+
+std::span<std::uint64_t> StepDigests::section(Section section) {
+  const std::size_t i = static_cast<std::size_t>(section);
+  return std::span(words_).subspan(starts_[i], starts_[i + 1] - starts_[i]);
+}
+
+std::span<const std::uint64_t> StepDigests::section(Section section) const {
+  return const_cast<StepDigests*>(this)->section(section);
+}
+
+std::span<std::uint64_t> StepDigests::layer(Section section, std::size_t slot) {
+  const std::span<std::uint64_t> all = this->section(section);
+  GDNSIM_CHECK(slot < layers_);
+  return all.subspan(slot * (all.size() / layers_), all.size() / layers_);
+}
+
+std::span<const std::uint64_t> StepDigests::layer(Section section, std::size_t slot) const {
+  return const_cast<StepDigests*>(this)->layer(section, slot);
+}
+
+Chain StepDigests::chain(const Chain& previous) const {
+  std::ranges::copy(previous, words_.begin());
+  return digest_of(words_);
+}
+
+Commit seal(std::int64_t step, const Chain& chain) {
+  Commit record{static_cast<std::uint64_t>(step) + 1, chain[0], chain[1], 0};
+  record[3] = xxh3_64(std::as_bytes(std::span(record).first(3)));
+  return record;
+}
+
+bool is_sealed(const Commit& record, std::int64_t step) { return record == seal(step, {record[1], record[2]}); }
+
+std::vector<HeaderPart> header_parts(const LogHeader& header) {
+  std::vector<std::int32_t> index, rows;
+  std::vector<std::int64_t> sequence;
+  std::vector<std::int8_t> path;
+  for (const StepPlan& plan : header.plans) {
+    index.insert(index.end(), plan.index.begin(), plan.index.end());
+    sequence.insert(sequence.end(), plan.sequence.begin(), plan.sequence.end());
+    rows.push_back(plan.present);
+    path.push_back(static_cast<std::int8_t>(plan.path));
+  }
+  return {{"model", "/model", digest_of(model_text(header))},
+          {"contract", "/contract", digest_of(contract_text(header.contracts))},
+          {"source", "/source", digest_of(header.source)},
+          {"shape", "/steps", digest_of(shape_text(header))},
+          {"index", "/steps/index", digest_of(index)},
+          {"sequence", "/steps/sequence", digest_of(sequence)},
+          {"rows", "/steps/rows", digest_of(rows)},
+          {"path", "/steps/path", digest_of(path)}};
+}
+
+Chain header_digest(const std::vector<HeaderPart>& parts) {
+  std::vector<std::uint64_t> words;
+  for (const HeaderPart& part : parts) words.insert(words.end(), part.digest.begin(), part.digest.end());
+  return digest_of(words);
+}
+
+std::string hex(const Chain& digest) {
+  char text[33];
+  std::snprintf(text, sizeof text, "%016llx%016llx", static_cast<unsigned long long>(digest[1]),
+                static_cast<unsigned long long>(digest[0]));
+  return text;
+}
+
+}  // namespace gdnsim

@@ -1,0 +1,66 @@
+// The writer of a log file: shared by what makes one (log_create.cpp) and what it does at each step (log_write.cpp).
+#pragma once
+
+#include <algorithm>
+#include <initializer_list>
+#include <span>
+#include <string>
+
+#include "gdnsim/log.hpp"
+#include "log_chain.hpp"
+#include "log_layout.hpp"
+#include "pool_digest.hpp"
+#include "raw_file.hpp"
+
+namespace gdnsim {
+
+class FileLogWriter final : public LogWriter {
+ public:
+  /// `known` steps are complete in the file already: they are recomputed and compared with their records, not written.
+  FileLogWriter(std::string path, const LogHeader& header, const LogOptions& options, LogLayout layout, RawFile file,
+                std::int64_t known)
+      : path_(std::move(path)), header_(header), options_(options), layout_(std::move(layout)), file_(std::move(file)),
+        pool_(header.model, header.layers), digests_(layout_), chain_(header_digest(header_parts(header))), known_(known) {}
+
+  void event_applied(const Event& event, int layer, Pool&) override {
+    if (event.kind != EventKind::free) pool_.touch(layer, event.block);
+  }
+  void before(std::int64_t step, int layer, const StepPlan& plan, Pool& pool) override;
+  void after(const StepView& view) override;
+  void step_done(std::int64_t step) override;
+
+  std::int64_t committed() const override { return std::max(done_, known_); }
+  std::uint64_t bytes_written() const override { return bytes_written_; }
+  void close() override;
+
+ private:
+  bool logged(std::int64_t step) const { return step >= header_.first_step && step < header_.first_step + header_.steps; }
+  void write_outputs(const StepView& view, std::size_t slot);
+  void write_rows(const StepView& view, std::size_t slot);
+  void write_state(std::size_t slot, std::size_t row);
+  void compare_commit(const Commit& record);
+  void write_commit(const Commit& record);
+  void sync(const char* what);
+  void put(const Extent& extent, std::initializer_list<std::uint64_t> index, std::span<const std::byte> bytes);
+  std::span<const std::byte> zeros(std::size_t bytes);
+  [[noreturn]] void fail(const std::string& what, int code);
+
+  const std::string path_;
+  const LogHeader header_;
+  const LogOptions options_;
+  const LogLayout layout_;
+  RawFile file_;
+  PoolDigest pool_;
+  StepDigests digests_;       // of the step under way
+  Chain chain_;               // of the last step done
+  const std::int64_t known_;
+  bool started_ = false;
+  std::int64_t done_ = 0;        // logged steps done, written or compared
+  std::size_t layers_done_ = 0;  // of the step under way
+  std::size_t kept_ = 0;         // snapshots among the steps done
+  std::uint64_t bytes_written_ = 0;
+  Bytes zeros_, recurrent_, conv_;
+  std::string failure_;
+};
+
+}  // namespace gdnsim

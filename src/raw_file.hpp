@@ -1,0 +1,49 @@
+// Plain file access below a log: every short transfer, interrupted call and full disk is seen. No HDF5 here.
+#pragma once
+
+#include <cstddef>
+#include <cstdint>
+#include <span>
+#include <string>
+
+namespace gdnsim {
+
+/// Owns one file descriptor. The calls that do work return 0 or an errno value, so that the caller can say what was lost.
+class RawFile {
+ public:
+  enum class Mode { read, write };
+
+  RawFile() = default;
+  /// Throws Error with `shown` as the file's name.
+  RawFile(const std::string& path, Mode mode, const std::string& shown);
+  RawFile(RawFile&& other) noexcept : descriptor_(other.descriptor_) { other.descriptor_ = -1; }
+  RawFile& operator=(RawFile&& other) noexcept;
+  ~RawFile();
+
+  bool is_open() const { return descriptor_ >= 0; }
+  std::uint64_t size() const;
+  [[nodiscard]] int read_at(std::uint64_t offset, std::span<std::byte> out) const;  // a file that ends early is EIO
+  [[nodiscard]] int write_at(std::uint64_t offset, std::span<const std::byte> bytes);
+  [[nodiscard]] int resize(std::uint64_t bytes);
+  /// Makes sure that the disk holds the first `bytes` bytes; a file system that cannot promise it is not an error.
+  [[nodiscard]] int reserve(std::uint64_t bytes);
+  [[nodiscard]] int sync();  // data and size
+  [[nodiscard]] int close();
+
+  /// An open-file-description lock on the whole file: it ends with this descriptor, also by a kill. EAGAIN: someone has it.
+  [[nodiscard]] int lock();
+
+ private:
+  int descriptor_ = -1;
+};
+
+/// True when some process, or another descriptor of this one, holds a RawFile lock on the file.
+bool is_locked(const std::string& path);
+/// Renames; with `replace` false never over an existing file (EEXIST). Syncs the directory. 0 or an errno value.
+[[nodiscard]] int rename_file(const std::string& from, const std::string& to, bool replace);
+/// A name beside `path` that no other process or call uses.
+std::string temporary_name(const std::string& path);
+/// The system's words for an errno value.
+std::string errno_text(int code);
+
+}  // namespace gdnsim

@@ -1,0 +1,206 @@
+#include "gdnsim/replay.hpp"
+
+#include <algorithm>
+#include <numeric>
+
+#include "gdnsim/error.hpp"
+#include "gdnsim/log.hpp"
+#include "replay_run.hpp"
+
+namespace gdnsim {
+namespace {
+
+constexpr Tap kOutputTaps[] = {Tap::conv_acc, Tap::conv_out, Tap::q,        Tap::k,    Tap::beta,    Tap::g,
+                               Tap::decay,    Tap::dot_k,    Tap::u,        Tap::core_out, Tap::rstd, Tap::norm_out};
+
+/// Every layer must have recorded what the others have: a missing tap is missing data, never a match.
+void refuse_missing_taps(const Recording& recording, const std::vector<int>& layers) {
+  for (Tap tap : kOutputTaps) {
+    int with = -1, without = -1;
+    for (int layer : layers) (recording.taps(layer).has(tap) ? with : without) = layer;
+    if (with >= 0 && without >= 0)
+      throw error(recording.path(), ": recorded/", without, "/", name_of(tap), ": missing, but layer ", with, " has it");
+  }
+}
+
+bool anything_recorded(const Recording& recording, const std::vector<int>& layers) {
+  if (!recording.snapshots().empty()) return true;
+  return std::ranges::any_of(layers, [&](int layer) { return !recording.taps(layer).empty(); });
+}
+
+/// True when a local comparison has somewhere to start from: a snapshot or a load of one of the layers.
+bool has_local_starts(const Stream& stream, const Recording& recording, const std::vector<int>& layers) {
+  const auto of_layers = [&](int layer) { return layer == -1 || std::ranges::find(layers, layer) != layers.end(); };
+  return std::ranges::any_of(recording.snapshots(), [&](const Snapshot& s) { return of_layers(s.layer); }) ||
+         std::ranges::any_of(stream.events(), [&](const Event& e) { return e.kind == EventKind::load && of_layers(e.layer); });
+}
+
+std::int64_t count_opaque(const Stream& stream, const Slice& slice) {
+  std::int64_t count = 0;
+  for (std::int64_t step = slice.first_step; step < slice.last_step; ++step)
+    count += stream.plan(step).path == Path::opaque;
+  return count;
+}
+
+void add(Comparison& to, const LayerReplay& layer) {
+  to.done = true;
+  to.add(layer.comparer);
+  to.snapshots += layer.snapshots;
+}
+
+/// Carried and local runs of every layer. A layer whose snapshots all agree needs no local run: overwriting our state with
+/// equal bits changes nothing.
+void run_layers(Stream& stream, Recording& recording, Backend& backend, const ReplayOptions& options, ReplayResult& result) {
+  const Slice& slice = result.slice;
+  const std::int64_t total = slice.last_step * static_cast<std::int64_t>(slice.layers.size());
+  std::int64_t done = 0;
+  const auto on_step = [&] {
+    if (options.progress) options.progress(std::min(++done, total), total);
+  };
+  const bool starts = has_local_starts(stream, recording, slice.layers);
+  bool reran = false;
+  for (int layer : slice.layers) {
+    ReplayObserver::Options run{layer, slice.first_step, false, on_step};
+    const auto replay_one = [&] {
+      return replay_layer(stream, recording, backend, result.contract.contracts, slice.last_step, run);
+    };
+    bool need_local = options.mode == Mode::local;
+    if (options.mode != Mode::local) {
+      const LayerReplay carried = replay_one();
+      add(result.carried, carried);
+      need_local = options.mode == Mode::both && carried.state_differs;
+      if (options.mode == Mode::both && starts && !need_local) add(result.local, carried);
+    }
+    if (need_local && starts) {
+      run.local = true;
+      reran = true;
+      if (options.mode == Mode::both) run.on_step = nullptr;
+      add(result.local, replay_one());
+    }
+  }
+  if (options.mode != Mode::carried && !starts)
+    result.local.note = "no state was recorded or loaded, so there is nothing to start a step from: carried is the only comparison";
+  else if (options.mode == Mode::both && !reran)
+    result.local.note = "same as carried: our state equals every recorded one, so starting from it changes nothing";
+}
+
+void judge(const Recording& recording, const ReplayOptions& options, ReplayResult& result) {
+  const auto* log = dynamic_cast<const Log*>(&recording);
+  const bool differs = result.carried.differing() + result.local.differing() + result.carried.digests_differing > 0;
+  if (differs) {
+    result.verdict = Verdict::diverged;
+    return;
+  }
+  const auto because = [&](const std::string& reason) { result.inconclusive_because = reason; };
+  if (options.mode == Mode::local && !result.local.done) return because(result.local.note);
+  if (result.carried.compared() + result.local.compared() == 0) return because("no element was compared");
+  if (log != nullptr && log->steps() < log->declared_steps() && options.slice.last_step < 0)
+    return because("the log is incomplete: " + std::to_string(log->steps()) + " of " + std::to_string(log->declared_steps()) +
+                   " steps");
+  result.verdict = Verdict::match;
+}
+
+ContractChoice given(const ReplayOptions& options) { return {*options.contracts, options.contracts_from, {}, {}}; }
+
+ReplayResult run_with(Stream& stream, Recording& recording, Backend& backend, const ReplayOptions& options,
+                      const Slice& slice, ContractChoice choice) {
+  ReplayResult result;
+  result.slice = slice;
+  result.contract = std::move(choice);
+  result.opaque_steps = count_opaque(stream, slice);
+  run_layers(stream, recording, backend, options, result);
+  judge(recording, options, result);
+  return result;
+}
+
+/// Where the first steps could not tell some presets apart, the whole file may: the first that matches all of it wins.
+ReplayResult settle_ties(Stream& stream, Recording& recording, Backend& backend, const ReplayOptions& options,
+                         ReplayResult result) {
+  const std::vector<ContractSet> ties = result.contract.ties;
+  for (const ContractSet& tie : ties) {
+    if (result.verdict != Verdict::diverged) break;
+    ContractChoice choice = result.contract;
+    choice.contracts = tie;
+    choice.chosen_by += "; '" + result.contract.contracts.decode.name + "' diverges later, '" + tie.decode.name + "' was as good at first";
+    ReplayResult other = run_with(stream, recording, backend, options, result.slice, std::move(choice));
+    const bool later = other.first() && result.first() && precedes(*result.first(), *other.first());
+    if (other.verdict == Verdict::match || later) result = std::move(other);
+  }
+  return result;
+}
+
+}  // namespace
+
+std::vector<int> Recording::layers() const {
+  std::vector<int> all(static_cast<std::size_t>(model().layers()));
+  std::iota(all.begin(), all.end(), 0);
+  return all;
+}
+
+Slice whole_of(const Recording& recording) {
+  return {recording.layers(), recording.first_step(), recording.first_step() + recording.steps()};
+}
+
+Slice whole_of(const Stream& stream) {
+  std::vector<int> all(static_cast<std::size_t>(stream.model().layers()));
+  std::iota(all.begin(), all.end(), 0);
+  return {std::move(all), 0, stream.steps()};
+}
+
+Slice resolved(const Slice& slice, const Slice& whole, const std::string& where) {
+  Slice result = slice;
+  if (result.layers.empty()) result.layers = whole.layers;
+  if (result.first_step < 0) result.first_step = whole.first_step;
+  if (result.last_step < 0) result.last_step = whole.last_step;
+  std::ranges::sort(result.layers);
+  result.layers.erase(std::ranges::unique(result.layers).begin(), result.layers.end());
+  for (int layer : result.layers)
+    if (std::ranges::find(whole.layers, layer) == whole.layers.end())
+      throw error(where, ": layer ", layer, ": expected one of the ", whole.layers.size(), " layers from ",
+                  whole.layers.front(), " to ", whole.layers.back());
+  if (result.first_step < whole.first_step || result.last_step > whole.last_step)
+    throw error(where, ": steps ", result.first_step, ":", result.last_step, ": expected a range within ", whole.first_step,
+                ":", whole.last_step);
+  if (result.first_step >= result.last_step)
+    throw error(where, ": no steps selected (there are ", whole.last_step - whole.first_step, ")");
+  return result;
+}
+
+std::string_view name_of(Verdict verdict) {
+  constexpr std::string_view words[] = {"match", "diverged", "inconclusive"};
+  return words[static_cast<std::size_t>(verdict)];
+}
+
+std::uint64_t Comparison::compared() const {
+  std::uint64_t sum = digests_compared;
+  for (const TapCount& count : counts) sum += count.compared;
+  return sum;
+}
+
+std::uint64_t Comparison::differing() const {
+  std::uint64_t sum = digests_differing;
+  for (const TapCount& count : counts) sum += count.differing;
+  return sum;
+}
+
+void Comparison::add(const LayerComparer& layer) {
+  for (std::size_t i = 0; i < kTaps; ++i) {
+    counts[i].add(layer.counts()[i]);
+    const auto& theirs = layer.first_of(static_cast<Tap>(i));
+    if (theirs && (!firsts[i] || precedes(*theirs, *firsts[i]))) firsts[i] = theirs;
+  }
+  if (layer.first() && (!first || precedes(*layer.first(), *first))) first = layer.first();
+  digests_compared += layer.digests_compared();
+  digests_differing += layer.digests_differing();
+}
+
+ReplayResult replay(Stream& stream, Recording& recording, Backend& backend, const ReplayOptions& options) {
+  const Slice slice = resolved(options.slice, whole_of(recording), recording.path());
+  if (!anything_recorded(recording, slice.layers))
+    throw error(recording.path(), ": recorded: expected at least one recorded tap or state to compare with, found none");
+  refuse_missing_taps(recording, slice.layers);
+  ContractChoice choice = options.contracts ? given(options) : choose_contract(stream, recording, backend, slice);
+  return settle_ties(stream, recording, backend, options, run_with(stream, recording, backend, options, slice, std::move(choice)));
+}
+
+}  // namespace gdnsim

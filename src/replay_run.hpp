@@ -1,0 +1,55 @@
+// One layer of a replay: the observer that compares every step with the recording. Private to replay and choose_contract.
+#pragma once
+
+#include "gdnsim/replay.hpp"
+#include "gdnsim/simulator.hpp"
+
+namespace gdnsim {
+
+/// The recorded taps of a layer that can be compared with our outputs; throws Error when a recorded tap cannot be computed.
+TapSet comparable_taps(const Stream& stream, const Recording& recording, int layer);
+
+/// Compares as the loop runs. In local mode each compared snapshot then replaces our own state.
+class ReplayObserver final : public Observer {
+ public:
+  struct Options {
+    int layer;
+    std::int64_t first_step;  // earlier steps are run but not compared
+    bool local = false;
+    std::function<void()> on_step;
+  };
+  ReplayObserver(Stream& stream, Recording& recording, const Options& options);
+
+  void event_applied(const Event& event, int layer, Pool& pool) override;
+  void after(const StepView& view) override;
+
+  const LayerComparer& comparer() const { return comparer_; }
+  std::uint64_t snapshots() const { return snapshots_; }
+  bool state_differs() const { return state_differs_; }
+
+ private:
+  void compare_taps(const StepView& view);
+  void compare_snapshots(const StepView& view);
+  void compare_digests(const StepView& view);
+
+  Recording& recording_;
+  const Options options_;
+  const TapSet taps_;
+  LayerComparer comparer_;
+  std::size_t next_snapshot_ = 0;
+  std::uint64_t snapshots_ = 0;
+  bool state_differs_ = false;
+  bool snapshot_here_ = false;  // the current step had at least one
+  Bytes want_, got_recurrent_, got_conv_, want_recurrent_, want_conv_;
+};
+
+/// Runs and compares one layer; returns what was found.
+struct LayerReplay {
+  LayerComparer comparer;
+  std::uint64_t snapshots;
+  bool state_differs;
+};
+LayerReplay replay_layer(Stream& stream, Recording& recording, Backend& backend, const ContractSet& contracts,
+                         std::int64_t last_step, const ReplayObserver::Options& options);
+
+}  // namespace gdnsim

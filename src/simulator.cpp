@@ -1,0 +1,60 @@
+#include "gdnsim/simulator.hpp"
+
+#include "gdnsim/error.hpp"
+
+namespace gdnsim {
+namespace {
+
+/// The loop's moving parts: what is reused from step to step, and how far the events have been applied.
+struct Loop {
+  const Simulation& simulation;
+  Pool& pool;
+  Observer& observer;
+  StepInputs inputs;
+  StepOutputs outputs;
+  std::size_t next_event = 0;
+};
+
+/// Applies the events that name this step, to every layer that is run and that they name.
+void apply_events(Loop& loop, std::int64_t step) {
+  const auto events = loop.simulation.stream.events();
+  for (; loop.next_event < events.size() && events[loop.next_event].step <= step; ++loop.next_event) {
+    const Event& event = events[loop.next_event];
+    for (int layer : loop.simulation.layers) {
+      if (event.layer != -1 && event.layer != layer) continue;
+      loop.pool.apply(event, layer, loop.simulation.stream);
+      loop.observer.event_applied(event, layer, loop.pool);
+    }
+  }
+}
+
+void run_layer(Loop& loop, const StepPlan& plan, int layer) {
+  const Simulation& s = loop.simulation;
+  loop.observer.before(plan.step, layer, plan, loop.pool);
+  const bool executed = plan.path != Path::opaque;
+  if (executed) {
+    s.stream.inputs(plan.step, layer, loop.inputs);
+    s.backend.step({layer, plan, loop.inputs, s.contracts.of(plan.path)}, loop.pool, loop.outputs);
+  }
+  loop.observer.after({plan.step, layer, plan, loop.inputs, loop.outputs, loop.pool, executed});
+}
+
+}  // namespace
+
+void simulate(const Simulation& simulation, Pool& pool, Observer& observer) {
+  require_defined(simulation.contracts.decode, simulation.stream.model());
+  require_defined(simulation.contracts.mixed, simulation.stream.model());
+  Loop loop{simulation, pool, observer, {}, {}};
+  loop.outputs.want = simulation.taps;
+  const auto events = simulation.stream.events();
+  while (loop.next_event < events.size() && events[loop.next_event].step < simulation.first_step) ++loop.next_event;
+  simulation.backend.prepare(simulation.stream, simulation.layers);
+  for (std::int64_t step = simulation.first_step; step < simulation.last_step && !observer.enough(); ++step) {
+    const StepPlan plan = simulation.stream.plan(step);
+    apply_events(loop, step);
+    for (int layer : simulation.layers) run_layer(loop, plan, layer);
+    observer.step_done(step);
+  }
+}
+
+}  // namespace gdnsim

@@ -1,0 +1,283 @@
+// Reading a trace: opening checks everything that is not bulk data, then each call reads one step, one row or one snapshot.
+#include <algorithm>
+#include <array>
+#include <limits>
+
+#include "gdnsim/error.hpp"
+#include "gdnsim/trace.hpp"
+#include "model_io.hpp"
+#include "schema.hpp"
+#include "trace_digest.hpp"
+#include "trace_layout.hpp"
+
+namespace gdnsim {
+
+using namespace schema;
+
+namespace {
+
+using h5::Dataset;
+using h5::Dims;
+using h5::Group;
+using h5::kAny;
+using OptionalData = std::optional<Dataset>;
+
+void read_entry(Dataset& data, std::uint64_t row, Bytes& out) {
+  data.require_whole();
+  out.resize(data.row_bytes());
+  data.read_rows(row, 1, out);
+}
+
+Bytes read_bytes(Dataset data) {
+  data.require_whole();
+  Bytes bytes(static_cast<std::size_t>(data.bytes()));
+  data.read_all(bytes);
+  return bytes;
+}
+
+/// One layer's bulk data.
+struct Layer {
+  Dataset mixed_qkv, a, b;
+  OptionalData z;
+  std::array<OptionalData, kTaps> taps;
+};
+
+class TraceFile final : public Trace {
+ public:
+  explicit TraceFile(const std::string& path);
+
+  std::string path() const override { return file_.path(); }
+  const Model& model() const override { return model_; }
+  std::int64_t steps() const override { return steps_; }
+  int rows() const override { return rows_; }
+  const LayerParams& params(int layer) const override { return params_.at(static_cast<std::size_t>(layer)); }
+  StepPlan plan(std::int64_t step) const override;
+  std::span<const Event> events() const override { return events_; }
+  bool has_z(int layer) const override { return layers_.at(static_cast<std::size_t>(layer)).z.has_value(); }
+  void inputs(std::int64_t step, int layer, StepInputs& out) override;
+  void load_row(std::int32_t source, Bytes& recurrent, Bytes& conv) override;
+  std::string source() override { return "trace:" + content_digest(); }
+
+  const std::vector<std::pair<std::string, std::string>>& provenance() const override { return provenance_; }
+  bool has_recording() const override;
+  std::string content_digest() override;
+
+  TapSet taps(int layer) const override;
+  void read_tap(Tap tap, std::int64_t step, int layer, Bytes& out) override;
+  std::span<const Snapshot> snapshots() const override { return snapshots_; }
+  void read_snapshot(const Snapshot& snapshot, Bytes& recurrent, Bytes& conv) override;
+
+ private:
+  void open_params(const Group& root);
+  void open_plans(const Group& steps);
+  void open_layer(const Group& steps, int layer);
+  void open_events(const Group& root);
+  void open_recorded(const Group& root);
+  void open_taps(const Group& group, Layer& layer);
+  void open_snapshots(const Group& group);
+  std::uint64_t entry(std::int64_t step) const;
+
+  h5::File file_;  // first: closed after every dataset below
+  Model model_;
+  std::int64_t steps_ = 0;
+  int rows_ = 0;
+  std::vector<LayerParams> params_;
+  std::vector<std::int32_t> index_;     // [T, B]
+  std::vector<std::int64_t> sequence_;  // [T, B]
+  std::vector<std::int32_t> present_;   // [T]
+  std::vector<std::int8_t> path_;       // [T]
+  std::vector<Layer> layers_;
+  std::vector<Event> events_;
+  OptionalData load_recurrent_, load_conv_, state_recurrent_, state_conv_;
+  std::vector<Snapshot> snapshots_;
+  std::vector<std::pair<std::string, std::string>> provenance_;
+  std::string digest_;
+};
+
+void require_complete(const Group& root) {
+  const std::int64_t complete = root.int_attribute(kComplete);
+  if (complete != 1) throw error(root.where(), " @", kComplete, ": expected 1, found ", complete, ": the trace was not closed properly");
+}
+
+TraceFile::TraceFile(const std::string& path) : file_(h5::File::open(path)) {
+  const Group root = file_.root();
+  require_format(root, kTraceFormat, kTraceVersion);
+  require_complete(root);
+  model_ = read_model(root);
+  open_params(root);
+  const Group steps = root.group(kSteps);
+  open_plans(steps);
+  for (int layer = 0; layer < model_.layers(); ++layer) open_layer(steps, layer);
+  open_events(root);
+  open_recorded(root);
+  provenance_ = read_provenance(root);
+}
+
+void TraceFile::open_params(const Group& root) {
+  const Group all = root.group(kParams);
+  const auto HV = static_cast<std::uint64_t>(model_.HV), V = static_cast<std::uint64_t>(model_.V);
+  const auto dim = static_cast<std::uint64_t>(model_.dim()), W = static_cast<std::uint64_t>(model_.W);
+  const h5::Type act = h5::type_of(model_.act_dtype);
+  for (int layer = 0; layer < model_.layers(); ++layer) {
+    const Group group = all.group(std::to_string(layer));
+    const auto optional = [&](std::string_view name, const Dims& dims) {
+      OptionalData data = group.find_dataset(name, act, dims);
+      return data ? read_bytes(std::move(*data)) : Bytes{};
+    };
+    LayerParams params;
+    params.A_log = group.read_vector<float>(kALog, {HV});
+    params.dt_bias = group.read_vector<float>(kDtBias, {HV});
+    params.conv_weight = read_bytes(group.dataset(kConvWeight, act, {dim, W}));
+    params.conv_bias = optional(kConvBias, {dim});
+    params.norm_weight = optional(kNormWeight, {V});
+    refuse_nan(params, model_, group.where());
+    params_.push_back(std::move(params));
+  }
+}
+
+/// Sizes T and B come from /steps/index; everything else has to agree with it. Every plan is made once here.
+void TraceFile::open_plans(const Group& steps) {
+  Dataset index = steps.dataset(kIndex, h5::Type::i32, {kAny, kAny});
+  const std::uint64_t T = index.dims()[0], B = index.dims()[1];
+  if (T < 1 || T > std::numeric_limits<std::int32_t>::max() || B < 1 || B > (1u << 24))
+    throw error(index.where(), ": expected 1 to 2^31-1 steps of 1 to 2^24 rows, found ", h5::text_of(index.dims()));
+  steps_ = static_cast<std::int64_t>(T);
+  rows_ = static_cast<int>(B);
+  index_ = index.read_vector<std::int32_t>();
+  sequence_ = steps.read_vector<std::int64_t>(kSequence, {T, B});
+  if (OptionalData rows = steps.find_dataset(kRows, h5::Type::i32, {T})) present_ = rows->read_vector<std::int32_t>();
+  if (OptionalData path = steps.find_dataset(kPath, h5::Type::i8, {T})) path_ = path->read_vector<std::int8_t>();
+  for (const std::string_view name : {kToken, kPosition}) steps.find_dataset(name, h5::Type::i32, {T, B});
+  for (std::int64_t step = 0; step < steps_; ++step) plan(step);
+}
+
+void TraceFile::open_layer(const Group& steps, int layer) {
+  const Group group = steps.group(std::to_string(layer));
+  const h5::Type act = h5::type_of(model_.act_dtype);
+  const auto T = static_cast<std::uint64_t>(steps_), B = static_cast<std::uint64_t>(rows_);
+  const auto dim = static_cast<std::uint64_t>(model_.dim()), HV = static_cast<std::uint64_t>(model_.HV);
+  Layer data;
+  data.mixed_qkv = group.dataset(kMixedQkv, act, {T, B, dim});
+  data.a = group.dataset(kA, act, {T, B, HV});
+  data.b = group.dataset(kB, act, {T, B, HV});
+  data.z = group.find_dataset(kZ, act, {T, B, HV * static_cast<std::uint64_t>(model_.V)});
+  layers_.push_back(std::move(data));
+}
+
+void TraceFile::open_events(const Group& root) {
+  const std::optional<Group> group = root.find_group(kEvents);
+  if (!group) return;
+  const auto step = group->read_vector<std::int32_t>(kStep, {kAny});
+  const Dims E{step.size()};
+  const auto layer = group->read_vector<std::int32_t>(kLayer, E);
+  const auto block = group->read_vector<std::int32_t>(kBlock, E);
+  const auto kind = group->read_vector<std::int8_t>(kKind, E);
+  const auto source = group->read_vector<std::int32_t>(kSource, E);
+  load_recurrent_ = group->find_dataset(kRecurrent, h5::type_of(model_.state_dtype), joined({kAny}, state_axes(model_)));
+  const std::uint64_t N = load_recurrent_ ? load_recurrent_->rows() : 0;
+  if (load_recurrent_) load_conv_ = group->dataset(kConv, h5::type_of(model_.conv_state_dtype), joined({N}, conv_axes(model_)));
+  for (std::size_t e = 0; e < step.size(); ++e)
+    events_.push_back({step[e], layer[e], block[e], static_cast<EventKind>(kind[e]), source[e]});
+  validate_events(model_, steps_, static_cast<std::int64_t>(N), events_, file_.path());
+}
+
+void TraceFile::open_recorded(const Group& root) {
+  const std::optional<Group> recorded = root.find_group(kRecorded);
+  if (!recorded) return;
+  for (int layer = 0; layer < model_.layers(); ++layer)
+    if (const std::optional<Group> group = recorded->find_group(std::to_string(layer)))
+      open_taps(*group, layers_[static_cast<std::size_t>(layer)]);
+  if (const std::optional<Group> group = recorded->find_group(kState)) open_snapshots(*group);
+}
+
+void TraceFile::open_taps(const Group& group, Layer& layer) {
+  const Dims TB{static_cast<std::uint64_t>(steps_), static_cast<std::uint64_t>(rows_)};
+  for (std::size_t t = 0; t < kTaps; ++t) {
+    const Tap tap = static_cast<Tap>(t);
+    if (!recordable(tap)) continue;
+    layer.taps[t] = group.find_dataset(name_of(tap), h5::type_of(shape_of(tap, model_).type), joined(TB, tap_axes(tap, model_)));
+  }
+}
+
+void TraceFile::open_snapshots(const Group& group) {
+  const auto step = group.read_vector<std::int32_t>(kStep, {kAny});
+  const Dims S{step.size()};
+  const auto layer = group.read_vector<std::int32_t>(kLayer, S);
+  const auto block = group.read_vector<std::int32_t>(kBlock, S);
+  state_recurrent_ = group.dataset(kRecurrent, h5::type_of(model_.state_dtype), joined(S, state_axes(model_)));
+  state_conv_ = group.dataset(kConv, h5::type_of(model_.conv_state_dtype), joined(S, conv_axes(model_)));
+  for (std::size_t s = 0; s < step.size(); ++s)
+    snapshots_.push_back({step[s], layer[s], block[s], static_cast<std::int64_t>(s)});
+  validate_snapshots(model_, steps_, snapshots_, group.where());
+  std::stable_sort(snapshots_.begin(), snapshots_.end(), [](const Snapshot& x, const Snapshot& y) {
+    return std::pair(x.step, x.layer) < std::pair(y.step, y.layer);
+  });
+}
+
+/// `step` as an entry of a first axis; a caller's mistake is an Error, because steps come from command lines too.
+std::uint64_t TraceFile::entry(std::int64_t step) const {
+  if (step < 0 || step >= steps_) throw error(path(), ": expected a step in 0..", steps_ - 1, ", found ", step);
+  return static_cast<std::uint64_t>(step);
+}
+
+StepPlan TraceFile::plan(std::int64_t step) const {
+  const std::size_t t = entry(step), B = static_cast<std::size_t>(rows_);
+  const Path path = path_.empty() ? Path::decode : static_cast<Path>(path_[t]);
+  const int present = present_.empty() ? rows_ : present_[t];
+  return make_plan(model_, step, path, std::span(index_).subspan(t * B, B), std::span(sequence_).subspan(t * B, B), present,
+                   file_.path() + ": /steps");
+}
+
+void TraceFile::inputs(std::int64_t step, int layer, StepInputs& out) {
+  Layer& data = layers_.at(static_cast<std::size_t>(layer));
+  const std::uint64_t t = entry(step);
+  read_entry(data.mixed_qkv, t, out.mixed_qkv);
+  read_entry(data.a, t, out.a);
+  read_entry(data.b, t, out.b);
+  if (data.z) read_entry(*data.z, t, out.z);
+  else out.z.clear();
+}
+
+void TraceFile::load_row(std::int32_t source, Bytes& recurrent, Bytes& conv) {
+  GDNSIM_CHECK(load_recurrent_ && source >= 0 && static_cast<std::uint64_t>(source) < load_recurrent_->rows());
+  read_entry(*load_recurrent_, static_cast<std::uint64_t>(source), recurrent);
+  read_entry(*load_conv_, static_cast<std::uint64_t>(source), conv);
+}
+
+bool TraceFile::has_recording() const {
+  if (!snapshots_.empty()) return true;
+  for (int layer = 0; layer < model_.layers(); ++layer)
+    if (!taps(layer).empty()) return true;
+  return false;
+}
+
+std::string TraceFile::content_digest() {
+  if (digest_.empty()) digest_ = content_digest_of(*this);
+  return digest_;
+}
+
+TapSet TraceFile::taps(int layer) const {
+  TapSet set;
+  const Layer& data = layers_.at(static_cast<std::size_t>(layer));
+  for (std::size_t t = 0; t < kTaps; ++t)
+    if (data.taps[t]) set.add(static_cast<Tap>(t));
+  return set;
+}
+
+void TraceFile::read_tap(Tap tap, std::int64_t step, int layer, Bytes& out) {
+  OptionalData& data = layers_.at(static_cast<std::size_t>(layer)).taps[static_cast<std::size_t>(tap)];
+  GDNSIM_CHECK(data.has_value());
+  read_entry(*data, entry(step), out);
+}
+
+void TraceFile::read_snapshot(const Snapshot& snapshot, Bytes& recurrent, Bytes& conv) {
+  GDNSIM_CHECK(state_recurrent_ && snapshot.at >= 0 && static_cast<std::uint64_t>(snapshot.at) < state_recurrent_->rows());
+  read_entry(*state_recurrent_, static_cast<std::uint64_t>(snapshot.at), recurrent);
+  read_entry(*state_conv_, static_cast<std::uint64_t>(snapshot.at), conv);
+}
+
+}  // namespace
+
+std::unique_ptr<Trace> open_trace(const std::string& path) { return std::make_unique<TraceFile>(path); }
+
+}  // namespace gdnsim

@@ -1,0 +1,7 @@
+#include "gdnsim/version.hpp"
+
+namespace gdnsim {
+
+const char* version() { return GDNSIM_VERSION; }
+
+}  // namespace gdnsim

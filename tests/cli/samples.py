@@ -1,0 +1,92 @@
+#!/usr/bin/env python3
+"""Every recorded trace replays without a differing bit; a cut of one does too; and one flipped bit is found.
+
+    samples.py ROOT PROGRAM
+"""
+
+import glob
+import os
+import subprocess
+import sys
+import tempfile
+
+sys.path.insert(0, os.path.join(os.path.dirname(os.path.abspath(__file__)), "..", "support"))
+from tap import Tap  # noqa: E402
+
+try:
+    import h5py
+except ImportError:
+    h5py = None
+
+ROOT, PROGRAM = sys.argv[1:3]
+
+
+def replay(path, *options):
+    """Exit code, the last line, everything."""
+    done = subprocess.run([PROGRAM, "replay", path, "--backend", "golden", *options], capture_output=True, text=True, check=False)
+    lines = done.stdout.splitlines() or [""]
+    return done.returncode, lines[-1], done.stdout + done.stderr
+
+
+def check_match(tap, path, name):
+    code, verdict, text = replay(path)
+    tap.check(code == 0 and verdict.startswith("verdict: match"), f"{name} replays to the bit", f"exit {code}\n{text}")
+
+
+def check_extra(tap):
+    extra = os.environ.get("GDNSIM_EXTRA_DATA")
+    if not extra:
+        tap.skip("more recorded traces", "GDNSIM_EXTRA_DATA is not set")
+        return
+    paths = sorted(glob.glob(os.path.join(extra, "traces", "*.h5")))
+    tap.check(bool(paths), "GDNSIM_EXTRA_DATA holds traces", extra)
+    for path in paths:
+        check_match(tap, path, f"extra {os.path.basename(path)}")
+
+
+def make_cut(source, target, *options):
+    tool = os.path.join(ROOT, "tools", "cut_trace.py")
+    return subprocess.run([sys.executable, tool, source, target, *options], capture_output=True, text=True, check=False)
+
+
+def check_cut(tap, directory):
+    """The start state of a later cut is the snapshot's: its replay matches, and with one state bit flipped it does not."""
+    source, target = os.path.join(ROOT, "traces", "h200_k64_mixed.h5"), os.path.join(directory, "cut.h5")
+    done = make_cut(source, target, "--steps", "1:16")
+    tap.check(done.returncode == 0, "a cut from step 1", done.stderr)
+    check_match(tap, target, "the cut")
+    with h5py.File(target, "r+") as trace:
+        trace["events/recurrent"][0, 1, 2, 3] = -trace["events/recurrent"][0, 1, 2, 3]
+    code, verdict, text = replay(target)
+    tap.check(code == 1 and verdict.startswith("verdict: diverged"), "a flipped sign in a loaded state is found", f"exit {code}\n{text}")
+
+
+def check_flipped(tap, directory):
+    source, target = os.path.join(ROOT, "traces", "h200_tp4_f32.h5"), os.path.join(directory, "flipped.h5")
+    done = make_cut(source, target, "--steps", "0:4")
+    tap.check(done.returncode == 0, "a cut of four steps", done.stderr)
+    with h5py.File(target, "r+") as trace:
+        trace["recorded/0/core_out"][3, 1, 5, 77] = -trace["recorded/0/core_out"][3, 1, 5, 77]
+    code, verdict, text = replay(target)
+    tap.check(code == 1 and verdict.startswith("verdict: diverged"), "a flipped sign in the last step's output is found",
+              f"exit {code}\n{text}")
+
+
+def main():
+    tap = Tap()
+    paths = sorted(glob.glob(os.path.join(ROOT, "traces", "h200_*.h5")))
+    tap.check(len(paths) >= 6, "the samples are there", paths)
+    for path in paths:
+        check_match(tap, path, os.path.basename(path))
+    check_extra(tap)
+    if h5py is None:
+        tap.skip("cut and flipped traces", "python3-h5py is not installed")
+        return tap.finish()
+    with tempfile.TemporaryDirectory() as directory:
+        check_cut(tap, directory)
+        check_flipped(tap, directory)
+    return tap.finish()
+
+
+if __name__ == "__main__":
+    sys.exit(main())

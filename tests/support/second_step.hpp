@@ -1,0 +1,34 @@
+// A second, deliberately plain implementation of one decode step: scalar loops over the equations of docs/arithmetic.md, for
+// the contracts `golden`, `triton-sm90` and `triton-sm90-mixed` alone. It shares no arithmetic with the library; exp and log1p
+// come from MPFR, the approximate functions from the tables. Slow is fine.
+#pragma once
+
+#include <array>
+#include <vector>
+
+#include "gdnsim/stream.hpp"
+#include "gdnsim/types.hpp"
+
+namespace gdnsim::second {
+
+enum class Rules { golden, triton_sm90, triton_sm90_mixed };
+
+/// One block of the pool: recurrent [HV, V, K] in state_dtype, conv [W-1, dim] in conv_state_dtype.
+struct Block {
+  Bytes recurrent, conv;
+  bool operator==(const Block&) const = default;
+};
+
+/// All taps, [B, ...] each, inactive rows +0 (their norm is that of zeros); `state` and `conv_state` are each row's block after
+/// the step. `rstd` and `norm_out` are empty without z, norm weight or eps.
+struct Taps {
+  std::array<Bytes, kTaps> bytes;
+  Bytes& operator[](Tap tap) { return bytes[static_cast<std::size_t>(tap)]; }
+  const Bytes& operator[](Tap tap) const { return bytes[static_cast<std::size_t>(tap)]; }
+};
+
+/// Runs one layer of one step on `blocks` (the whole pool of that layer, by block number).
+Taps step(const Model& model, const LayerParams& params, Rules rules, const StepPlan& plan, const StepInputs& inputs,
+          std::vector<Block>& blocks);
+
+}  // namespace gdnsim::second

@@ -1,0 +1,196 @@
+#include "cli.hpp"
+
+#include <unistd.h>
+
+#include <array>
+#include <chrono>
+#include <cstdio>
+#include <filesystem>
+#include <fstream>
+#include <iostream>
+
+#include "gdnsim/error.hpp"
+
+namespace gdnsim::tools {
+namespace {
+
+double now() {
+  return std::chrono::duration<double>(std::chrono::steady_clock::now().time_since_epoch()).count();
+}
+
+std::int64_t whole_number(const std::string& text, const std::string& option, const std::string& form) {
+  if (text.empty() || text.size() > 15 || text.find_first_not_of("0123456789") != std::string::npos)
+    throw error(option, ": expected ", form, ", found '", text, "'");
+  return std::stoll(text);
+}
+
+/// "0-3,5" as numbers.
+std::vector<int> parse_layers(const std::string& text) {
+  const std::string form = "a list like 0,2 or 0-3,7";
+  std::vector<int> layers;
+  std::istringstream in(text);
+  for (std::string piece; std::getline(in, piece, ',');) {
+    const auto dash = piece.find('-');
+    const std::int64_t low = whole_number(piece.substr(0, dash), "--layers", form);
+    const std::int64_t high = dash == std::string::npos ? low : whole_number(piece.substr(dash + 1), "--layers", form);
+    if (high < low || high > 65535) throw error("--layers: expected ", form, ", found '", text, "'");
+    for (std::int64_t layer = low; layer <= high; ++layer) layers.push_back(static_cast<int>(layer));
+  }
+  if (layers.empty()) throw error("--layers: expected ", form, ", found '", text, "'");
+  return layers;
+}
+
+/// "A:B", either side may be missing.
+void parse_steps(const std::string& text, Slice& slice) {
+  const std::string form = "a range A:B (first step, step after the last)";
+  const auto colon = text.find(':');
+  if (colon == std::string::npos || text.size() == 1) throw error("--steps: expected ", form, ", found '", text, "'");
+  if (colon > 0) slice.first_step = whole_number(text.substr(0, colon), "--steps", form);
+  if (colon + 1 < text.size()) slice.last_step = whole_number(text.substr(colon + 1), "--steps", form);
+}
+
+std::string provenance_of(const LogHeader& header, const std::string& key) {
+  for (const auto& [name, value] : header.provenance)
+    if (name == key) return value;
+  return "";
+}
+
+}  // namespace
+
+int exit_code(Verdict verdict) {
+  return verdict == Verdict::match ? kMatch : verdict == Verdict::diverged ? kDiverged : kFailed;
+}
+
+void OutputOptions::add_to(CLI::App& command, bool reports) {
+  if (reports) command.add_option("--json", json, "write the report as JSON to FILE ('-': to stdout instead of the text)")->type_name("FILE");
+  command.add_flag("--force", force, "replace existing output files");
+  command.add_flag("--quiet", quiet, "no messages on stderr but errors");
+  command.add_flag("--no-progress", no_progress, "no progress line");
+}
+
+void OutputOptions::check_target() const {
+  if (json.empty() || json == "-" || force) return;
+  if (std::filesystem::exists(json)) throw error(json, ": exists already; --force replaces it");
+}
+
+void OutputOptions::write_json(const nlohmann::ordered_json& report) const {
+  if (json.empty()) return;
+  const std::string text = report.dump(2, ' ', false, nlohmann::json::error_handler_t::replace) + "\n";
+  if (json == "-") {
+    std::cout << text;
+    return;
+  }
+  const std::string temporary = json + ".partial";
+  std::ofstream file(temporary, std::ios::binary | std::ios::trunc);
+  file << text;
+  file.close();
+  std::error_code failed;
+  if (file) std::filesystem::rename(temporary, json, failed);
+  if (!file || failed) {
+    std::filesystem::remove(temporary, failed);
+    throw error(json, ": cannot be written");
+  }
+}
+
+void SliceOptions::add_to(CLI::App& command) {
+  command.add_option("--layers", layers, "layer positions, like 0,2 or 0-3 (default: all)")->type_name("LIST");
+  command.add_option("--steps", steps, "steps A:B, A included, B not (default: all)")->type_name("A:B");
+}
+
+Slice SliceOptions::parsed() const {
+  Slice slice;
+  if (!layers.empty()) slice.layers = parse_layers(layers);
+  if (!steps.empty()) parse_steps(steps, slice);
+  return slice;
+}
+
+void BackendChoice::add_to(CLI::App& command) {
+  command.add_option("--backend", name, "auto, golden or cuda")->capture_default_str();
+  command.add_option("--device", options.device, "which CUDA device")->capture_default_str()->check(CLI::NonNegativeNumber);
+  command.add_option("--threads", options.threads, "CPU threads (default: all)")->check(CLI::Range(1, 1024));
+}
+
+Stream& Input::stream() {
+  if (trace) return *trace;
+  if (recipe) return *recipe;
+  GDNSIM_CHECK(stream_of_log != nullptr);
+  return *stream_of_log;
+}
+
+Recording& Input::recording() {
+  if (trace) return *trace;
+  if (log) return *log;
+  throw error(path, ": a recipe holds no recorded outputs to compare with; 'gdnsim run' makes a log from it");
+}
+
+Input open_input(const std::string& path) {
+  Input input;
+  input.path = path;
+  input.kind = kind_of_file(path);
+  switch (input.kind) {
+    case FileKind::trace: input.trace = open_trace(path); break;
+    case FileKind::log: input.log = open_log(path); break;
+    case FileKind::recipe: input.recipe = open_recipe(path); break;
+  }
+  return input;
+}
+
+void open_source(Input& input, const std::string& trace_path) {
+  const LogHeader& header = input.log->header();
+  if (header.source.starts_with("{")) {
+    input.stream_of_log = make_recipe_stream(parse_recipe(header.source, input.path + ": source"));
+    return;
+  }
+  const std::string path = !trace_path.empty() ? trace_path : provenance_of(header, "trace");
+  if (path.empty()) throw error(input.path, ": does not say where its trace is; name it with --trace");
+  auto trace = open_trace(path);
+  if (trace->source() != header.source)
+    throw error(path, ": is not the trace that ", input.path, " was made from: expected ", header.source, ", found ", trace->source());
+  input.stream_of_log = std::move(trace);
+}
+
+Progress::Progress(std::string what, const OutputOptions& output)
+    : what_(std::move(what)), on_(!output.quiet && !output.no_progress && isatty(STDERR_FILENO) != 0), start_(now()) {}
+
+Progress::~Progress() {
+  if (shown_) std::cerr << "\r\033[K" << std::flush;
+}
+
+void Progress::update(std::int64_t done, std::int64_t total, std::uint64_t bytes) {
+  if (!on_) return;
+  const double time = now();
+  if (time - last_ < 0.2 || time - start_ < 0.5) return;
+  last_ = time;
+  shown_ = true;
+  const double rate = static_cast<double>(done) / (time - start_);
+  std::array<char, 160> line{};
+  std::snprintf(line.data(), line.size(), "\r\033[K%s: step %lld of %lld, %.0f steps/s, %.0f s left", what_.c_str(),
+                static_cast<long long>(done), static_cast<long long>(total), rate, static_cast<double>(total - done) / rate);
+  std::cerr << line.data();
+  if (bytes > 0) std::cerr << ", " << bytes_text(bytes) << " written";
+  std::cerr << std::flush;
+}
+
+void say(const OutputOptions& output, const std::string& message) {
+  if (!output.quiet) std::cerr << "gdnsim: " << message << "\n";
+}
+
+std::string bytes_text(std::uint64_t bytes) {
+  constexpr std::array<const char*, 5> units{"B", "KiB", "MiB", "GiB", "TiB"};
+  double value = static_cast<double>(bytes);
+  std::size_t unit = 0;
+  while (value >= 1024 && unit + 1 < units.size()) value /= 1024, ++unit;
+  std::array<char, 32> text{};
+  std::snprintf(text.data(), text.size(), unit == 0 ? "%.0f %s" : "%.1f %s", value, units[unit]);
+  return text.data();
+}
+
+std::string shell_word(const std::string& text) {
+  constexpr const char* plain = "abcdefghijklmnopqrstuvwxyzABCDEFGHIJKLMNOPQRSTUVWXYZ0123456789_-./:,+=@";
+  if (!text.empty() && text.find_first_not_of(plain) == std::string::npos) return text;
+  std::string quoted = "'";
+  for (char c : text) quoted += c == '\'' ? std::string("'\\''") : std::string(1, c);
+  return quoted + "'";
+}
+
+}  // namespace gdnsim::tools

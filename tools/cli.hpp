@@ -1,0 +1,105 @@
+// What the subcommands share: how a command is registered, its common options, how files are opened, progress, exit codes.
+#pragma once
+
+#include <CLI/CLI.hpp>
+#include <cstdint>
+#include <functional>
+#include <memory>
+#include <nlohmann/json.hpp>
+#include <string>
+#include <vector>
+
+#include "gdnsim/backend.hpp"
+#include "gdnsim/log.hpp"
+#include "gdnsim/recipe.hpp"
+#include "gdnsim/replay.hpp"
+#include "gdnsim/report.hpp"
+#include "gdnsim/trace.hpp"
+
+namespace gdnsim::tools {
+
+/// Like cmp and diff.
+enum ExitCode : int { kMatch = 0, kDiverged = 1, kFailed = 2 };
+int exit_code(Verdict verdict);
+
+/// The job of the subcommand that was given; set by its callback, run after parsing.
+using Job = std::function<int()>;
+
+// One per cmd_*.cpp: registers the subcommand.
+void add_run(CLI::App& root, Job& job);
+void add_replay(CLI::App& root, Job& job);
+void add_diff(CLI::App& root, Job& job);
+void add_synth(CLI::App& root, Job& job);
+void add_info(CLI::App& root, Job& job);
+void add_verify(CLI::App& root, Job& job);
+void add_contracts(CLI::App& root, Job& job);
+void add_backends(CLI::App& root, Job& job);
+
+/// --json, --force, --quiet, --no-progress.
+struct OutputOptions {
+  std::string json;
+  bool force = false;
+  bool quiet = false;
+  bool no_progress = false;
+  void add_to(CLI::App& command, bool reports = true);
+  bool json_on_stdout() const { return json == "-"; }
+  /// Throws Error when the JSON file exists and --force was not given: said before the work, not after it.
+  void check_target() const;
+  /// Writes the JSON where it was asked for; a file is replaced in one go.
+  void write_json(const nlohmann::ordered_json& report) const;
+};
+
+/// --layers and --steps.
+struct SliceOptions {
+  std::string layers, steps;
+  void add_to(CLI::App& command);
+  Slice parsed() const;
+};
+
+/// --backend, --device, --threads.
+struct BackendChoice {
+  std::string name = "auto";
+  BackendOptions options;
+  void add_to(CLI::App& command);
+  ChosenBackend choose() const { return choose_backend(name, options); }
+};
+
+/// A trace, a log or a recipe, opened by what it is.
+struct Input {
+  std::string path;
+  FileKind kind = FileKind::trace;
+  std::unique_ptr<Trace> trace;
+  std::unique_ptr<Log> log;
+  std::unique_ptr<Stream> stream_of_log;  // what the log was made from
+  std::unique_ptr<Stream> recipe;
+
+  Stream& stream();
+  Recording& recording();  // throws Error for a recipe
+};
+Input open_input(const std::string& path);
+/// Opens what a log was made from: its recipe, or the trace at `trace_path` (empty: where the provenance says).
+void open_source(Input& input, const std::string& trace_path);
+
+/// A progress line on stderr, only on a terminal.
+class Progress {
+ public:
+  Progress(std::string what, const OutputOptions& output);
+  ~Progress();
+  void update(std::int64_t done, std::int64_t total, std::uint64_t bytes = 0);
+
+ private:
+  const std::string what_;
+  bool on_;
+  bool shown_ = false;
+  const double start_;
+  double last_ = 0;
+};
+
+/// A message on stderr unless --quiet.
+void say(const OutputOptions& output, const std::string& message);
+/// "1.5 GiB"
+std::string bytes_text(std::uint64_t bytes);
+/// A path as a shell word, quoted when it must be.
+std::string shell_word(const std::string& text);
+
+}  // namespace gdnsim::tools

@@ -1,0 +1,105 @@
+// gdnsim replay: run a recording again and localise the first divergence.
+#include <iostream>
+
+#include "cli.hpp"
+#include "gdnsim/error.hpp"
+
+namespace gdnsim::tools {
+namespace {
+
+struct Options {
+  std::string file, contract = "auto", mode = "both", trace;
+  SliceOptions slice;
+  BackendChoice backend;
+  OutputOptions output;
+};
+
+Mode mode_from(const std::string& text) {
+  if (text == "local") return Mode::local;
+  if (text == "carried") return Mode::carried;
+  if (text == "both") return Mode::both;
+  throw error("--mode: expected local, carried or both, found '", text, "'");
+}
+
+std::string subject_of(const Input& input, Stream& stream, const Slice& slice) {
+  std::ostringstream text;
+  text << (input.log ? "log" : "trace") << ", layers " << layers_text(slice.layers) << " of " << stream.model().layers() << ", steps "
+       << slice.first_step << ":" << slice.last_step << " of " << stream.steps() << ", " << stream.rows() << " rows; "
+       << describe(stream.model());
+  return text.str();
+}
+
+/// The contracts to replay under: named, from the log, or (absent) to be found.
+void set_contracts(const Options& options, const Input& input, ReplayOptions& replay) {
+  if (options.contract != "auto") {
+    replay.contracts = load_contracts(options.contract);
+    replay.contracts_from = "given by --contract " + options.contract;
+  } else if (input.log) {
+    replay.contracts = input.log->header().contracts;
+    replay.contracts_from = "the log says so";
+  }
+}
+
+/// The smallest slice that shows the first divergence: its layer, and the steps up to it.
+std::string repro_command(const Options& options, const Report& report) {
+  std::string command = "gdnsim replay " + shell_word(options.file);
+  if (!options.trace.empty()) command += " --trace " + shell_word(options.trace);
+  const std::string& name = report.contract.contracts.decode.name;
+  command += " --contract " + shell_word(options.contract == "auto" ? name : options.contract) + " --backend golden";
+  if (const auto& first = report.first())
+    command += " --layers " + std::to_string(first->layer) + " --steps " + std::to_string(first->step) + ":" + std::to_string(first->step + 1);
+  return command;
+}
+
+std::string next_command(const Options& options, const Report& report) {
+  const std::string file = shell_word(options.file);
+  if (report.verdict == Verdict::match) return "";
+  if (options.contract != "auto" && report.verdict == Verdict::diverged) return "gdnsim replay " + file + " --contract auto";
+  if (report.verdict == Verdict::diverged) return "gdnsim contracts --show " + shell_word(report.contract.contracts.decode.name) +
+                                                  " > my.contract, change a choice, gdnsim replay " + file + " --contract my.contract";
+  return "gdnsim info " + file;
+}
+
+int run(const Options& options) {
+  options.output.check_target();
+  ReplayOptions replay_options;
+  replay_options.mode = mode_from(options.mode);
+  replay_options.slice = options.slice.parsed();
+  Input input = open_input(options.file);
+  Recording& recording = input.recording();
+  if (input.log) open_source(input, options.trace);
+  set_contracts(options, input, replay_options);
+  const ChosenBackend chosen = options.backend.choose();
+  Progress progress("replay", options.output);
+  replay_options.progress = [&](std::int64_t done, std::int64_t total) { progress.update(done, total); };
+
+  const ReplayResult result = replay(input.stream(), recording, *chosen.backend, replay_options);
+  Report report = report_of(result);
+  report.files = {options.file};
+  report.subject = subject_of(input, input.stream(), result.slice);
+  report.backend = chosen.reason + "; " + chosen.backend->description();
+  report.repro = repro_command(options, report);
+  report.next = next_command(options, report);
+  if (options.output.json_on_stdout()) say(options.output, verdict_line(report));
+  else print_text(std::cout, report);
+  options.output.write_json(to_json(report));
+  return exit_code(report.verdict);
+}
+
+}  // namespace
+
+void add_replay(CLI::App& root, Job& job) {
+  auto options = std::make_shared<Options>();
+  CLI::App* command = root.add_subcommand("replay", "run a trace with recorded outputs, or a log, again and find the first divergence");
+  command->footer("Example: gdnsim replay traces/h200_k64_3layers.h5 --contract auto --json report.json");
+  command->add_option("FILE", options->file, "a trace with recorded outputs, or a log")->required();
+  command->add_option("--contract", options->contract, "auto, a preset's name or a contract file")->capture_default_str();
+  command->add_option("--mode", options->mode, "local, carried or both")->capture_default_str();
+  command->add_option("--trace", options->trace, "the trace a log was made from (default: where the log says)");
+  options->slice.add_to(*command);
+  options->backend.add_to(*command);
+  options->output.add_to(*command);
+  command->callback([options, &job] { job = [options] { return run(*options); }; });
+}
+
+}  // namespace gdnsim::tools

@@ -1,0 +1,154 @@
+// gdnsim run: drive a trace or a recipe through the layers and write the log.
+#include <unistd.h>
+
+#include <array>
+#include <ctime>
+#include <iostream>
+
+#include "cli.hpp"
+#include "gdnsim/error.hpp"
+#include "gdnsim/simulator.hpp"
+#include "gdnsim/version.hpp"
+
+namespace gdnsim::tools {
+namespace {
+
+struct Options {
+  std::string file, log, contract = "auto", state = "full", taps;
+  bool no_provenance = false;
+  LogOptions log_options;
+  SliceOptions slice;
+  BackendChoice backend;
+  OutputOptions output;
+};
+
+TapSet parse_taps(const std::string& text) {
+  if (text.empty()) return {Tap::conv_out, Tap::core_out, Tap::norm_out};
+  TapSet taps;
+  std::istringstream in(text);
+  for (std::string name; std::getline(in, name, ',');) {
+    const auto tap = tap_from(name);
+    if (!tap || *tap == Tap::state || *tap == Tap::conv_state)
+      throw error("--taps: expected names like conv_out,core_out,norm_out,q,u (states are kept by --state), found '", name, "'");
+    taps.add(*tap);
+  }
+  return taps;
+}
+
+ContractChoice choose(const Options& options, Input& input, Backend& backend, const Slice& slice) {
+  if (options.contract != "auto") return {load_contracts(options.contract), "given by --contract " + options.contract, {}, {}};
+  if (input.trace && input.trace->has_recording()) return choose_contract(*input.trace, *input.trace, backend, slice);
+  return {contract_set("golden"), "auto: nothing was recorded, so our own reference", {}, {}};
+}
+
+std::string utc_now() {
+  const std::time_t now = std::time(nullptr);
+  std::tm fields{};
+  gmtime_r(&now, &fields);
+  std::array<char, 32> text{};
+  std::strftime(text.data(), text.size(), "%Y-%m-%dT%H:%M:%SZ", &fields);
+  return text.data();
+}
+
+std::vector<std::pair<std::string, std::string>> provenance(const Options& options, const Input& input, const Backend& backend,
+                                                            const std::string& chosen_by) {
+  if (options.no_provenance) return {};
+  std::array<char, 256> host{};
+  gethostname(host.data(), host.size() - 1);
+  return {{input.trace ? "trace" : "recipe", options.file}, {"host", host.data()},       {"time", utc_now()},
+          {"gdnsim", version()},                             {"backend", backend.name()}, {"contract_chosen_by", chosen_by}};
+}
+
+/// Hands the logged steps to the writer; earlier steps only carry the state.
+class Recorder final : public Observer {
+ public:
+  Recorder(LogWriter& log, const Slice& slice, Progress& progress) : log_(log), slice_(slice), progress_(progress) {}
+  void event_applied(const Event& event, int layer, Pool& pool) override { log_.event_applied(event, layer, pool); }
+  void before(std::int64_t step, int layer, const StepPlan& plan, Pool& pool) override { log_.before(step, layer, plan, pool); }
+  void after(const StepView& view) override { log_.after(view); }
+  void step_done(std::int64_t step) override {
+    log_.step_done(step);
+    progress_.update(step + 1, slice_.last_step, log_.bytes_written());
+  }
+
+ private:
+  LogWriter& log_;
+  const Slice& slice_;
+  Progress& progress_;
+};
+
+LogHeader make_header(const Options& options, Stream& stream, const Slice& slice, const ContractSet& contracts) {
+  LogHeader header;
+  header.model = stream.model();
+  header.layers = slice.layers;
+  header.contracts = contracts;
+  header.source = stream.source();
+  header.first_step = slice.first_step;
+  header.steps = slice.last_step - slice.first_step;
+  header.rows = stream.rows();
+  header.taps = parse_taps(options.taps);
+  header.state = state_policy_from(options.state);
+  for (std::int64_t step = slice.first_step; step < slice.last_step; ++step) header.plans.push_back(stream.plan(step));
+  return header;
+}
+
+int run(const Options& options) {
+  options.output.check_target();
+  Input input = open_input(options.file);
+  if (input.log) throw error(options.file, ": is a log; run takes a trace or a recipe ('gdnsim replay' runs a log again)");
+  Stream& stream = input.stream();
+  const Slice slice = resolved(options.slice.parsed(), whole_of(stream), options.file);
+  const ChosenBackend chosen = options.backend.choose();
+  const ContractChoice contract = choose(options, input, *chosen.backend, slice);
+  LogHeader header = make_header(options, stream, slice, contract.contracts);
+  header.provenance = provenance(options, input, *chosen.backend, contract.chosen_by);
+  say(options.output, "backend " + chosen.reason);
+  say(options.output, "contract " + contract.contracts.decode.name + ", " + contract.chosen_by);
+  say(options.output, options.log + " will take " + bytes_text(log_size(header)));
+
+  LogOptions log_options = options.log_options;
+  log_options.force = options.output.force;
+  const Simulation simulation{stream, *chosen.backend, contract.contracts, slice.layers, slice.last_step, header.taps};
+  require_defined(contract.contracts.decode, stream.model());
+  require_defined(contract.contracts.mixed, stream.model());
+  const auto pool = chosen.backend->make_pool(stream.model(), slice.layers);
+  const auto log = create_log(options.log, header, log_options);
+  {
+    Progress progress("run", options.output);
+    Recorder recorder(*log, slice, progress);
+    simulate(simulation, *pool, recorder);
+  }
+  log->close();
+
+  const auto chain = open_log(options.log)->chain();
+  std::array<char, 40> digest{};
+  std::snprintf(digest.data(), digest.size(), "%016llx%016llx", static_cast<unsigned long long>(chain[1]), static_cast<unsigned long long>(chain[0]));
+  if (!options.output.json_on_stdout())
+    std::cout << options.log << ": " << header.steps << " steps, " << slice.layers.size() << " layers, contract "
+              << contract.contracts.decode.name << ", digest " << digest.data() << "\n";
+  options.output.write_json({{"schema", "gdnsim.run/1"}, {"log", options.log}, {"steps", header.steps}, {"layers", slice.layers},
+                             {"contract", contract.contracts.decode.name}, {"chosen_by", contract.chosen_by}, {"backend", chosen.backend->name()},
+                             {"bytes", log_size(header)}, {"digest", digest.data()}});
+  return kMatch;
+}
+
+}  // namespace
+
+void add_run(CLI::App& root, Job& job) {
+  auto options = std::make_shared<Options>();
+  CLI::App* command = root.add_subcommand("run", "drive a trace or a recipe through the layers and write the log");
+  command->footer("Example: gdnsim run traces/recipes/tiny.json -o tiny.log.h5 --contract golden");
+  command->add_option("TRACE", options->file, "a trace, or a recipe (JSON)")->required();
+  command->add_option("-o,--output", options->log, "the log to write")->required()->type_name("LOG");
+  command->add_option("--contract", options->contract, "auto, a preset's name or a contract file")->capture_default_str();
+  command->add_option("--state", options->state, "states to keep: full, every:N or digest")->capture_default_str();
+  command->add_option("--taps", options->taps, "values to keep (default conv_out,core_out,norm_out)")->type_name("LIST");
+  command->add_option("--sync", options->log_options.sync, "fdatasync every N steps (against power loss; a kill needs none)")->check(CLI::NonNegativeNumber);
+  command->add_flag("--no-provenance", options->no_provenance, "leave out host, time and path: equal runs write equal bytes");
+  options->slice.add_to(*command);
+  options->backend.add_to(*command);
+  options->output.add_to(*command);
+  command->callback([options, &job] { job = [options] { return run(*options); }; });
+}
+
+}  // namespace gdnsim::tools

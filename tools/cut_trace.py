@@ -1,0 +1,282 @@
+#!/usr/bin/env python3
+"""Cuts a range of steps and some layers out of a trace (docs/trace-format.md), bit for bit.
+
+    tools/cut_trace.py rollout.h5 sample.h5 --steps 0:16
+    tools/cut_trace.py rollout.h5 sample.h5 --steps 8:16 --layers 0,2 --snapshots 15
+
+Steps and layers are renumbered from 0. A cut that starts later than step 0 needs the state it starts from: snapshots of every
+usable block, taken after the step before; they become load events of its first step. Without them the cut is refused.
+"""
+
+import argparse
+import os
+import sys
+
+import h5py
+import numpy as np
+
+SNAPSHOT, EVENT = ("step", "layer", "block"), ("step", "layer", "block", "kind", "source")
+LOAD = 1
+
+
+class Refused(Exception):
+    """One line for the user."""
+
+
+def read_raw(dataset):
+    """The stored words, unconverted: numpy's own type where it has one, else (bf16) unsigned words of that size."""
+    file_type = dataset.id.get_type()
+    bf16 = dataset.dtype.itemsize != file_type.get_size()
+    words = np.empty(dataset.shape, f"<u{file_type.get_size()}" if bf16 else dataset.dtype)
+    dataset.id.read(h5py.h5s.ALL, h5py.h5s.ALL, words, mtype=file_type)
+    return words
+
+
+def write_raw(group, name, words, like, stepped):
+    """A dataset of the type of `like`; stepped ones get chunks of one step, deflated."""
+    space = h5py.h5s.create_simple(words.shape)
+    creation = h5py.h5p.create(h5py.h5p.DATASET_CREATE)
+    creation.set_obj_track_times(False)
+    if stepped and words.size:
+        creation.set_chunk((1, *words.shape[1:]))
+        creation.set_shuffle()
+        creation.set_deflate(6)
+    file_type = like.id.get_type()
+    made = h5py.h5d.create(group.id, name.encode(), file_type, space, creation)
+    if words.size:
+        made.write(h5py.h5s.ALL, h5py.h5s.ALL, np.ascontiguousarray(words), mtype=file_type)
+    for key in like.attrs:
+        copy_attribute(like, made, key)
+
+
+def copy_attribute(source, target_id, key):
+    attribute = h5py.h5a.open(source.id, key.encode())
+    made = h5py.h5a.create(target_id, key.encode(), attribute.get_type(), attribute.get_space())
+    value = np.empty(attribute.shape, attribute.dtype)
+    attribute.read(value)
+    made.write(value)
+
+
+def make_group(source, target, path):
+    """The group of that path with the attributes of the source's."""
+    creation = h5py.h5p.create(h5py.h5p.GROUP_CREATE)
+    creation.set_obj_track_times(False)
+    made = h5py.Group(h5py.h5g.create(target.id, path.encode(), gcpl=creation))
+    if path in source:
+        for key in source[path].attrs:
+            copy_attribute(source[path], made.id, key)
+    return made
+
+
+class Cut:
+    """One cut: source and target files, steps [begin, end), chosen layers (positions) and snapshot steps (None: all)."""
+
+    def __init__(self, source, target, begin, end, layers, snapshots):
+        self.source, self.target = source, target
+        self.begin, self.end, self.layers, self.snapshots = begin, end, layers, snapshots
+
+    def write(self):
+        for key in self.source.attrs:
+            if key != "complete":
+                copy_attribute(self.source, self.target.id, key)
+        self.model()
+        self.params()
+        self.steps()
+        self.events()
+        self.recorded()
+        if "provenance" in self.source:
+            make_group(self.source, self.target, "provenance")
+        copy_attribute(self.source, self.target.id, "complete")
+
+    def model(self):
+        group = make_group(self.source, self.target, "model")
+        ids = self.source["model/layer_ids"]
+        write_raw(group, "layer_ids", read_raw(ids)[self.layers], ids, False)
+
+    def params(self):
+        make_group(self.source, self.target, "params")
+        for position, layer in enumerate(self.layers):
+            group = make_group(self.source, self.target, f"params/{position}")
+            for name, dataset in self.source[f"params/{layer}"].items():
+                write_raw(group, name, read_raw(dataset), dataset, False)
+
+    def stepped(self, source_path, target_path):
+        """All datasets of a group whose first axis is the step."""
+        group = self.target[target_path] if target_path in self.target else make_group(self.source, self.target, target_path)
+        for name, dataset in self.source[source_path].items():
+            if isinstance(dataset, h5py.Dataset):
+                write_raw(group, name, read_raw(dataset)[self.begin:self.end], dataset, True)
+
+    def steps(self):
+        self.stepped("steps", "steps")
+        for position, layer in enumerate(self.layers):
+            self.stepped(f"steps/{layer}", f"steps/{position}")
+
+    def recorded(self):
+        if "recorded" not in self.source:
+            return
+        make_group(self.source, self.target, "recorded")
+        for position, layer in enumerate(self.layers):
+            if f"recorded/{layer}" in self.source:
+                self.stepped(f"recorded/{layer}", f"recorded/{position}")
+        if "recorded/state" in self.source:
+            self.state()
+
+    def state(self):
+        rows = self.snapshot_rows(lambda step: self.begin <= step < self.end
+                                  and (self.snapshots is None or step in self.snapshots))
+        if not rows:
+            return
+        source = self.source["recorded/state"]
+        group = make_group(self.source, self.target, "recorded/state")
+        columns = {"step": [step - self.begin for _, step, _, _ in rows],
+                   "layer": [self.layers.index(layer) for _, _, layer, _ in rows],
+                   "block": [block for _, _, _, block in rows]}
+        for name in SNAPSHOT:
+            write_raw(group, name, np.array(columns[name], source[name].dtype), source[name], False)
+        at = [row for row, _, _, _ in rows]
+        for name in ("recurrent", "conv"):
+            write_raw(group, name, read_raw(source[name])[at], source[name], True)
+
+    def snapshot_rows(self, wanted):
+        """(row, step, layer, block) of the wanted steps' snapshots in the chosen layers."""
+        if "recorded/state" not in self.source:
+            return []
+        columns = [self.source[f"recorded/state/{name}"][:].tolist() for name in SNAPSHOT]
+        return [(row, *values) for row, values in enumerate(zip(*columns)) if wanted(values[0]) and values[1] in self.layers]
+
+    def events(self):
+        """The start state first, then the events of the range, with the load rows they use."""
+        entries, recurrent, conv = self.start_state()
+        if "events" in self.source:
+            kept, old_recurrent, old_conv = self.events_in_range(len(recurrent))
+            entries += kept
+            recurrent += old_recurrent
+            conv += old_conv
+        if not entries:
+            return
+        group = make_group(self.source, self.target, "events")
+        like = self.source["events"] if "events" in self.source else None
+        if like is None:
+            raise Refused("/events: the source has none, so there is no type to copy for the start state's load events")
+        for name, column in zip(EVENT, zip(*entries)):
+            write_raw(group, name, np.array(column, like[name].dtype), like[name], False)
+        for name, rows in (("recurrent", recurrent), ("conv", conv)):
+            if name in like:
+                words = np.array(rows) if rows else read_raw(like[name])[:0]
+                write_raw(group, name, words, like[name], True)
+
+    def start_state(self):
+        """Load events that rebuild the state before `begin`; blocks that are all zero bits need none."""
+        if self.begin == 0:
+            return [], [], []
+        rows = self.snapshot_rows(lambda step: step == self.begin - 1)
+        found = {(layer, block) for _, _, layer, block in rows}
+        missing = [(layer, block) for layer in self.layers for block in self.usable_blocks() if (layer, block) not in found]
+        if missing:
+            layer, block = missing[0]
+            raise Refused(f"/recorded/state: a cut from step {self.begin} needs a snapshot of every block after step "
+                          f"{self.begin - 1}; layer {layer} block {block} has none")
+        entries, recurrent, conv = [], [], []
+        states = [read_raw(self.source[f"recorded/state/{name}"]) for name in ("recurrent", "conv")]
+        for row, _, layer, block in rows:
+            if any(state[row].view("u1").any() for state in states):
+                entries.append((0, self.layers.index(layer), block, LOAD, len(recurrent)))
+                recurrent.append(states[0][row])
+                conv.append(states[1][row])
+        return entries, recurrent, conv
+
+    def usable_blocks(self):
+        """Blocks that an active row can name: all, or all but 0 where index 0 marks an inactive row."""
+        model = self.source["model"].attrs
+        sentinel = model["sentinel"]
+        sentinel = sentinel.decode() if isinstance(sentinel, bytes) else sentinel
+        return range(0 if sentinel == "minus_one" else 1, int(model["num_blocks"]))
+
+    def events_in_range(self, first_row):
+        source = self.source["events"]
+        kept, sources = [], []
+        for step, layer, block, kind, row in zip(*(source[name][:].tolist() for name in EVENT)):
+            if not self.begin <= step < self.end or (layer != -1 and layer not in self.layers):
+                continue
+            if kind == LOAD:
+                if row not in sources:
+                    sources.append(row)
+                row = first_row + sources.index(row)
+            kept.append((step - self.begin, layer if layer == -1 else self.layers.index(layer), block, kind, row))
+        if not sources:
+            return kept, [], []
+        return kept, *(list(read_raw(source[name])[sources]) for name in ("recurrent", "conv"))
+
+
+def parse_range(text, steps):
+    try:
+        begin, end = (int(part) if part else None for part in text.split(":"))
+    except ValueError:
+        raise Refused(f"--steps {text}: expected A:B") from None
+    begin, end = begin or 0, steps if end is None else end
+    if not 0 <= begin < end <= steps:
+        raise Refused(f"--steps {text}: expected 0 <= A < B <= {steps}")
+    return begin, end
+
+
+def parse_numbers(option, text):
+    try:
+        return sorted({int(part) for part in text.split(",")})
+    except ValueError:
+        raise Refused(f"{option} {text}: expected numbers separated by commas") from None
+
+
+def open_source(path):
+    if not os.path.exists(path):
+        raise Refused(f"{path}: no such file")
+    try:
+        source = h5py.File(path, "r")
+    except OSError as problem:
+        raise Refused(f"{path}: not an HDF5 file ({problem})") from None
+    kind = source.attrs.get("format", b"")
+    if kind not in (b"gdnsim-trace", "gdnsim-trace") or source.attrs.get("version") != 1:
+        raise Refused(f"{path}: expected a gdnsim-trace of version 1")
+    return source
+
+
+def cut(arguments):
+    if os.path.exists(arguments.output) and not arguments.force:
+        raise Refused(f"{arguments.output}: exists (--force overwrites it)")
+    with open_source(arguments.input) as source:
+        begin, end = parse_range(arguments.steps, source["steps/index"].shape[0])
+        known = source["model/layer_ids"].shape[0]
+        layers = list(range(known)) if arguments.layers is None else parse_numbers("--layers", arguments.layers)
+        if any(not 0 <= layer < known for layer in layers):
+            raise Refused(f"--layers {arguments.layers}: expected positions below {known}")
+        snapshots = None
+        if arguments.snapshots is not None:
+            snapshots = [] if arguments.snapshots == "none" else parse_numbers("--snapshots", arguments.snapshots)
+        partial = arguments.output + ".partial"
+        try:
+            with h5py.File(partial, "w", libver=("earliest", "v110")) as target:
+                Cut(source, target, begin, end, layers, snapshots).write()
+            os.replace(partial, arguments.output)
+        finally:
+            if os.path.exists(partial):
+                os.remove(partial)
+
+
+def main():
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser.add_argument("input")
+    parser.add_argument("output")
+    parser.add_argument("--steps", default=":", metavar="A:B", help="steps A to B-1 (default: all)")
+    parser.add_argument("--layers", metavar="0,1", help="positions in /model/layer_ids (default: all)")
+    parser.add_argument("--snapshots", metavar="7,15", help="source steps whose snapshots are kept, or none (default: all in range)")
+    parser.add_argument("--force", action="store_true", help="overwrite the output")
+    try:
+        cut(parser.parse_args())
+    except Refused as refusal:
+        print(f"cut_trace: {refusal}", file=sys.stderr)
+        return 2
+    return 0
+
+
+if __name__ == "__main__":
+    sys.exit(main())

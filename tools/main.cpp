@@ -1,0 +1,63 @@
+// The program: one subcommand a file. Exit codes as cmp and diff have them: 0 match or done, 1 diverged, 2 could not.
+#include <csignal>
+#include <iostream>
+#include <new>
+
+#include "cli.hpp"
+#include "gdnsim/error.hpp"
+#include "gdnsim/version.hpp"
+
+namespace gdnsim::tools {
+namespace {
+
+constexpr const char* kAbout =
+    "Replays the decode steps of Gated DeltaNet layers to the last bit and says where two runs part ways.\n"
+    "Exit code: 0 match or done, 1 diverged, 2 could not compare.";
+
+int fail(const std::string& message) {
+  std::cerr << "gdnsim: " << message << "\n";
+  return kFailed;
+}
+
+/// Parses, then runs the chosen job. Usage errors, bad files and exhausted memory all end in one line and exit code 2.
+int run(CLI::App& root, const Job& job, int argc, char** argv) {
+  try {
+    root.parse(argc, argv);
+    const int code = job();
+    std::cout.flush();
+    return std::cout ? code : fail("stdout: cannot be written");
+  } catch (const CLI::ParseError& problem) {
+    if (problem.get_exit_code() == 0) return root.exit(problem);  // --help, --version
+    return fail(std::string(problem.what()) + " (gdnsim --help lists the commands and options)");
+  } catch (const Error& problem) {
+    return fail(problem.what());
+  } catch (const std::bad_alloc&) {
+    return fail("not enough memory; try fewer --layers or --steps");
+  } catch (const std::exception& problem) {
+    return fail(std::string("internal error: ") + problem.what() + "; please report this");
+  }
+}
+
+}  // namespace
+}  // namespace gdnsim::tools
+
+int main(int argc, char** argv) {
+  using namespace gdnsim::tools;
+  std::signal(SIGPIPE, SIG_IGN);  // a closed pipe is a failed write, not a silent death
+  std::signal(SIGXFSZ, SIG_IGN);  // so is a file-size limit
+  CLI::App root(kAbout, "gdnsim");
+  root.set_version_flag("--version", std::string("gdnsim ") + gdnsim::version());
+  root.set_config("--config", "", "read options from FILE: a [section] for each subcommand, as in '[replay]' 'contract = \"golden\"'");
+  root.allow_config_extras(CLI::config_extras_mode::error);
+  root.require_subcommand(1);
+  Job job;
+  add_run(root, job);
+  add_replay(root, job);
+  add_diff(root, job);
+  add_synth(root, job);
+  add_info(root, job);
+  add_verify(root, job);
+  add_contracts(root, job);
+  add_backends(root, job);
+  return run(root, job, argc, argv);
+}
