@@ -1,5 +1,6 @@
-// Asks the device how it computes its approximate functions, so that a contract made of them is never run on a GPU whose
-// functions differ: every mantissa of each, digested. The mantissas decide all other results (docs/arithmetic.md, rules S3-S5).
+// Asks the device how it computes its approximate functions, so that a contract made of them is never run on a GPU
+// whose functions differ: every mantissa of each, digested. The mantissas decide all other results
+// (docs/arithmetic.md, rules S3-S5).
 #include <array>
 
 #include "launch.cuh"
@@ -16,8 +17,8 @@ __device__ std::uint64_t mixed(std::uint32_t input, std::uint32_t result) {
   return z ^ (z >> 33);
 }
 
-/// sums: ex2, rcp, sqrt, rsqrt. Input i is i / 2^23 for ex2, the float with bits 0x3F800000 + i for the others; rcp needs one
-/// exponent, the roots two.
+/// sums: ex2, rcp, sqrt, rsqrt. Input i is i / 2^23 for ex2, the float with bits 0x3F800000 + i for the others; rcp
+/// needs one exponent, the roots two.
 __global__ void fingerprint_kernel(unsigned long long* sums) {
   std::uint64_t ex2 = 0, rcp = 0, sqrt = 0, rsqrt = 0;
   for (std::int64_t at = first_thread(); at < 1 << 24; at += all_threads()) {

@@ -1,4 +1,5 @@
-// The CUDA backend: uploads parameters once and inputs each step, launches the kernels in order, downloads the taps asked for.
+// The CUDA backend: uploads parameters once and inputs each step, launches the kernels in order, downloads the taps
+// asked for.
 #include <array>
 #include <map>
 #include <optional>
@@ -30,7 +31,8 @@ struct Layer {
   }
 
   ParamPointers pointers() const {
-    return {A_log.as<float>(), dt_bias.as<float>(), conv_weight.data(), bias ? conv_bias.data() : nullptr, norm_weight.data()};
+    return {A_log.as<float>(), dt_bias.as<float>(), conv_weight.data(), bias ? conv_bias.data() : nullptr,
+            norm_weight.data()};
   }
 };
 
@@ -115,9 +117,10 @@ class Cuda final : public Backend {
     if (!fingerprint_) fingerprint_ = approximate_fingerprint();
     const Fingerprint& f = *fingerprint_;
     if (f == kMeasured) return;
-    throw error("cuda: ", device_.name, " (sm_", device_.major, device_.minor, ") computes ", f.ex2 != kMeasured.ex2 ? "ex2 " : "",
-                f.rcp != kMeasured.rcp ? "rcp " : "", f.sqrt != kMeasured.sqrt ? "sqrt " : "",
-                f.rsqrt != kMeasured.rsqrt ? "rsqrt " : "", "otherwise than contract '", contract.name,
+    throw error("cuda: ", device_.name, " (sm_", device_.major, device_.minor, ") computes ",
+                f.ex2 != kMeasured.ex2 ? "ex2 " : "", f.rcp != kMeasured.rcp ? "rcp " : "",
+                f.sqrt != kMeasured.sqrt ? "sqrt " : "", f.rsqrt != kMeasured.rsqrt ? "rsqrt " : "",
+                "otherwise than contract '", contract.name,
                 "' means (sm_90); use golden, or a contract with exact functions");
   }
 
@@ -148,7 +151,8 @@ class Cuda final : public Backend {
   }
 
   StepView view_of(const StepArgs& args, const Layer& layer, const DevicePool& pool) {
-    const DotContext context{model_.state_dtype, std::int64_t{args.plan.present} * model_.HV, args.contract.multiprocessors};
+    const DotContext context{model_.state_dtype, std::int64_t{args.plan.present} * model_.HV,
+                             args.contract.multiprocessors};
     const auto floats = [this](Tap which) { return tap(which).as<float>(); };
     return {.shape = shape_from(model_, args.plan.rows()),
             .rules = rules_of(args.contract),

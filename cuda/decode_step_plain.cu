@@ -1,5 +1,5 @@
-// The plain decode step: conv update, q/k norm, gates and recurrence, one kernel each, every contract, any shape. Meant to be
-// read beside docs/arithmetic.md and to be right; speed is for the kernels beside it.
+// The plain decode step: conv update, q/k norm, gates and recurrence, one kernel each, every contract, any shape.
+// Meant to be read beside docs/arithmetic.md and to be right; speed is for other kernels.
 #include "launch.cuh"
 #include "scalar.cuh"
 
@@ -20,8 +20,10 @@ __device__ float add_product(const StepView& s, float acc, float window, float w
 
 /// Copies one word. No arithmetic touches it: NaN payloads stay.
 __device__ void copy_word(DType type, void* to, std::int64_t to_at, const void* from, std::int64_t from_at) {
-  if (type == DType::f32) static_cast<std::uint32_t*>(to)[to_at] = static_cast<const std::uint32_t*>(from)[from_at];
-  else static_cast<std::uint16_t*>(to)[to_at] = static_cast<const std::uint16_t*>(from)[from_at];
+  if (type == DType::f32)
+    static_cast<std::uint32_t*>(to)[to_at] = static_cast<const std::uint32_t*>(from)[from_at];
+  else
+    static_cast<std::uint16_t*>(to)[to_at] = static_cast<const std::uint16_t*>(from)[from_at];
 }
 
 /// x in the conv state's type: copied where the types agree, widened bit by bit, or rounded.
@@ -29,8 +31,10 @@ __device__ void store_newest(const StepView& s, std::int64_t x_at, std::int64_t 
   const DType from = s.shape.act_type, to = s.shape.conv_type;
   if (from == to) return copy_word(to, s.pool.conv, at, s.in.mixed_qkv, x_at);
   const float x = load(from, s.in.mixed_qkv, x_at);
-  if (to == DType::f32) static_cast<std::uint32_t*>(s.pool.conv)[at] = bits_of(x);
-  else store(to, s.pool.conv, at, x);
+  if (to == DType::f32)
+    static_cast<std::uint32_t*>(s.pool.conv)[at] = bits_of(x);
+  else
+    store(to, s.pool.conv, at, x);
 }
 
 /// The newest element of the window as arithmetic sees it: x rounded to the conv state's type.
@@ -46,7 +50,8 @@ __device__ float conv_sum(const StepView& s, std::int64_t channel, std::int64_t 
   float acc = s.rules.conv_bias == ConvBias::first ? bias : 0.0f;
   for (int i = 0; i < W; ++i) {
     const int tap = s.rules.conv_taps == ConvTaps::oldest_first ? i : W - 1 - i;
-    const float window = tap == W - 1 ? newest(s, x_at) : load(s.shape.conv_type, s.pool.conv, column + tap * s.shape.dim);
+    const float window =
+        tap == W - 1 ? newest(s, x_at) : load(s.shape.conv_type, s.pool.conv, column + tap * s.shape.dim);
     acc = add_product(s, acc, window, load(s.shape.act_type, s.params.conv_weight, channel * W + tap));
   }
   const bool bias_last = s.params.conv_bias != nullptr && s.rules.conv_bias == ConvBias::last;
@@ -125,7 +130,9 @@ __global__ void qk_norm_kernel(StepView s) {
 
 // ---- gates: one thread a value head of a row (rule A2.4) ----
 
-__device__ float param(const StepView& s, float x) { return s.rules.params == Params::bf16 ? rounded_to(DType::bf16, x) : x; }
+__device__ float param(const StepView& s, float x) {
+  return s.rules.params == Params::bf16 ? rounded_to(DType::bf16, x) : x;
+}
 
 __global__ void gates_kernel(StepView s) {
   for (std::int64_t at = first_thread(); at < s.shape.rows * s.shape.HV; at += all_threads()) {
@@ -150,8 +157,10 @@ __device__ std::int64_t key_head(const StepView& s, std::int64_t head) {
 }
 
 /// Value element i of one head; `at` counts heads of all rows, `state_at` is where its K state elements lie.
-__device__ void recurrent_row(const StepView& s, std::int64_t at, std::int64_t i, std::int64_t state_at, float* scratch) {
-  const std::int64_t HV = s.shape.HV, row = at / HV, head = at % HV, keys = (row * s.shape.H + key_head(s, head)) * s.shape.K;
+__device__ void recurrent_row(const StepView& s, std::int64_t at, std::int64_t i, std::int64_t state_at,
+                              float* scratch) {
+  const std::int64_t HV = s.shape.HV, row = at / HV, head = at % HV;
+  const std::int64_t keys = (row * s.shape.H + key_head(s, head)) * s.shape.K;
   const std::int64_t v_at = row * s.shape.dim + 2LL * s.shape.H * s.shape.K + head * s.shape.V + i;
   const float* q = s.out.q + keys;
   const float* k = s.out.k + keys;
@@ -159,7 +168,9 @@ __device__ void recurrent_row(const StepView& s, std::int64_t at, std::int64_t i
   const auto query = [&](int j) { return q[j]; };
   const auto key = [&](int j) { return k[j]; };
 
-  const auto decayed = [&](int j) { return __fmul_rn(decay, load(s.shape.state_type, s.pool.recurrent, state_at + j)); };
+  const auto decayed = [&](int j) {
+    return __fmul_rn(decay, load(s.shape.state_type, s.pool.recurrent, state_at + j));
+  };
   const float dot_k = dot(s.state_order, decayed, key, scratch);
   const float u = __fmul_rn(__fsub_rn(v, dot_k), s.out.beta[at]);
   const auto updated = [&](int j) {

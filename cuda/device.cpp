@@ -11,14 +11,19 @@ namespace {
 /// What the user can do about it.
 const char* advice(cudaError_t status) {
   switch (status) {
-    case cudaErrorMemoryAllocation: return "free memory on the device, or take fewer layers, blocks or rows";
+    case cudaErrorMemoryAllocation:
+      return "free memory on the device, or take fewer layers, blocks or rows";
     case cudaErrorNoKernelImageForDevice:
-    case cudaErrorInvalidDeviceFunction: return "this build has no code for this GPU; build it with its architecture, or use golden";
-    case cudaErrorInsufficientDriver: return "update the NVIDIA driver, or use golden";
+    case cudaErrorInvalidDeviceFunction:
+      return "this build has no code for this GPU; build it with its architecture, or use golden";
+    case cudaErrorInsufficientDriver:
+      return "update the NVIDIA driver, or use golden";
     case cudaErrorIllegalAddress:
     case cudaErrorMisalignedAddress:
-    case cudaErrorLaunchFailure: return "a kernel broke; the device is lost to this process; please report this, and use golden";
-    default: return "see whether nvidia-smi shows the device in order, or use golden";
+    case cudaErrorLaunchFailure:
+      return "a kernel broke; the device is lost to this process; please report this, and use golden";
+    default:
+      return "see whether nvidia-smi shows the device in order, or use golden";
   }
 }
 
@@ -31,7 +36,8 @@ const char* advice(cudaError_t status) {
   if (status == cudaErrorInsufficientDriver)
     throw error("cuda: the NVIDIA driver supports CUDA ", driver / 1000, ".", driver % 1000 / 10, ", this build needs ",
                 runtime / 1000, ".0 or newer; update the driver");
-  if (status == cudaErrorNoDevice) throw error("cuda: the NVIDIA driver sees no device (is CUDA_VISIBLE_DEVICES empty?)");
+  if (status == cudaErrorNoDevice)
+    throw error("cuda: the NVIDIA driver sees no device (is CUDA_VISIBLE_DEVICES empty?)");
   throw error("cuda: the devices cannot be listed: ", cudaGetErrorString(status));
 }
 
@@ -41,7 +47,8 @@ void require_number(int number) {
   if (status != cudaSuccess) throw_no_device(status);
   if (count == 0) throw_no_device(cudaErrorNoDevice);
   if (number < 0 || number >= count)
-    throw error("cuda: device ", number, ": expected 0 to ", count - 1, " (", count, count == 1 ? " device" : " devices", ")");
+    throw error("cuda: device ", number, ": expected 0 to ", count - 1, " (", count,
+                count == 1 ? " device" : " devices", ")");
 }
 
 }  // namespace

@@ -22,12 +22,12 @@ struct DeviceInfo {
   std::string name;
   int major = 0, minor = 0;  // compute capability
   int multiprocessors = 0;
-  std::size_t memory = 0;    // bytes
-  int driver = 0;            // CUDA version the driver supports, 1000 * major + 10 * minor
+  std::size_t memory = 0;  // bytes
+  int driver = 0;          // CUDA version the driver supports, 1000 * major + 10 * minor
 };
 
-/// Makes device `number` current and describes it. Throws Error when there is no driver, no device or no such number, or when
-/// this build has no code for it.
+/// Makes device `number` current and describes it. Throws Error when there is no driver, no device or no such number,
+/// or when this build has no code for it.
 DeviceInfo open_device(int number);
 /// "NVIDIA H200 (device 0, sm_90, 132 multiprocessors, 139 GiB), driver for CUDA 13.0"
 std::string describe(const DeviceInfo& device);

@@ -14,14 +14,15 @@ void require_room(const Model& model, std::size_t layers, int device) {
   const double blocks = static_cast<double>(layers) * static_cast<double>(model.num_blocks);
   const double bytes = blocks * static_cast<double>(model.state_bytes() + model.conv_bytes());
   if (bytes <= static_cast<double>(free)) return;
-  throw error("cuda: the state pool (", layers, layers == 1 ? " layer x " : " layers x ", model.num_blocks, " blocks) needs ",
-              static_cast<std::size_t>(bytes) >> 20, " MiB, device ", device, " has ", free >> 20, " MiB free of ", total >> 20,
-              " MiB; try fewer --layers, or golden");
+  throw error("cuda: the state pool (", layers, layers == 1 ? " layer x " : " layers x ", model.num_blocks,
+              " blocks) needs ", static_cast<std::size_t>(bytes) >> 20, " MiB, device ", device, " has ", free >> 20,
+              " MiB free of ", total >> 20, " MiB; try fewer --layers, or golden");
 }
 
 }  // namespace
 
-DevicePool::DevicePool(const Model& model, std::vector<int> layers, int device) : Pool(model, std::move(layers)), device_(device) {
+DevicePool::DevicePool(const Model& model, std::vector<int> layers, int device)
+    : Pool(model, std::move(layers)), device_(device) {
   use();
   require_room(model, this->layers().size(), device);
   const auto blocks = static_cast<std::size_t>(model.num_blocks);
@@ -52,7 +53,8 @@ void DevicePool::read(int layer, std::int32_t block, std::span<std::byte> recurr
   GDNSIM_CUDA(cudaMemcpy(conv.data(), conv_block(layer, block), conv.size(), cudaMemcpyDeviceToHost));
 }
 
-void DevicePool::write(int layer, std::int32_t block, std::span<const std::byte> recurrent, std::span<const std::byte> conv) {
+void DevicePool::write(int layer, std::int32_t block, std::span<const std::byte> recurrent,
+                       std::span<const std::byte> conv) {
   GDNSIM_CHECK(recurrent.size() == model().state_bytes() && conv.size() == model().conv_bytes());
   use();
   GDNSIM_CUDA(cudaMemcpy(recurrent_block(layer, block), recurrent.data(), recurrent.size(), cudaMemcpyHostToDevice));
@@ -68,8 +70,10 @@ void DevicePool::zero(int layer, std::int32_t block) {
 void DevicePool::copy(int layer, std::int32_t from, std::int32_t to) {
   if (from == to) return;
   use();
-  GDNSIM_CUDA(cudaMemcpy(recurrent_block(layer, to), recurrent_block(layer, from), model().state_bytes(), cudaMemcpyDeviceToDevice));
-  GDNSIM_CUDA(cudaMemcpy(conv_block(layer, to), conv_block(layer, from), model().conv_bytes(), cudaMemcpyDeviceToDevice));
+  GDNSIM_CUDA(cudaMemcpy(recurrent_block(layer, to), recurrent_block(layer, from), model().state_bytes(),
+                         cudaMemcpyDeviceToDevice));
+  GDNSIM_CUDA(
+      cudaMemcpy(conv_block(layer, to), conv_block(layer, from), model().conv_bytes(), cudaMemcpyDeviceToDevice));
 }
 
 }  // namespace gdnsim::cuda

@@ -14,7 +14,8 @@ class DevicePool final : public Pool {
   DevicePool(const Model& model, std::vector<int> layers, int device);
   ~DevicePool() override;
   void read(int layer, std::int32_t block, std::span<std::byte> recurrent, std::span<std::byte> conv) const override;
-  void write(int layer, std::int32_t block, std::span<const std::byte> recurrent, std::span<const std::byte> conv) override;
+  void write(int layer, std::int32_t block, std::span<const std::byte> recurrent,
+             std::span<const std::byte> conv) override;
   void zero(int layer, std::int32_t block) override;
   void copy(int layer, std::int32_t from, std::int32_t to) override;
 

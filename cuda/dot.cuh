@@ -1,7 +1,8 @@
 // Dot products by one warp in a contract's order (docs/arithmetic.md, rules D1-D6; Dot in contract.hpp).
 //
-// A row becomes `slots` numbers: one for each lane, or, with a fused first exchange, one for each pair of lanes. They lie in
-// shared memory, group by group. The 32 threads share the work of each stage; no number depends on which thread made it.
+// A row becomes `slots` numbers: one for each lane, or, with a fused first exchange, one for each pair of lanes. They
+// lie in shared memory, group by group. The 32 threads share the work of each stage; no number depends on which
+// thread made it.
 #pragma once
 
 #include "kernels.hpp"
@@ -10,7 +11,9 @@ namespace gdnsim::cuda {
 
 inline constexpr int kWarp = 32;
 
-__host__ __device__ inline int dot_groups(const DotOrder& order) { return (order.lanes + order.group - 1) / order.group; }
+__host__ __device__ inline int dot_groups(const DotOrder& order) {
+  return (order.lanes + order.group - 1) / order.group;
+}
 __host__ __device__ inline int dot_width(const DotOrder& order) {  // slots of one group
   return order.exchange == Exchange::fused ? order.group / 2 : order.group;
 }
@@ -47,7 +50,7 @@ __device__ float lane_sum(const DotOrder& order, X x, Y y, int begin, int end) {
   return sum;
 }
 
-/// The first exchange of a group, fused: fma(x, y, round(x' * y')) with the element half a group away; +0 beyond the row.
+/// The first exchange of a group, fused: fma(x, y, round(x' * y')) with the element half a group on; +0 beyond the row.
 template <class X, class Y>
 __device__ float fused_pair(const DotOrder& order, X x, Y y, int near, int far) {
   if (near >= order.n) return 0.0f;

@@ -65,13 +65,13 @@ struct PoolPointers {
 
 /// Zeros before the first kernel, so that inactive rows hold what rule A7 says.
 struct TapPointers {
-  float* conv_acc;       // [B, dim]
-  void* conv_out;        // act [B, dim]
-  float *q, *k;          // [B, H, K]
+  float* conv_acc;                 // [B, dim]
+  void* conv_out;                  // act [B, dim]
+  float *q, *k;                    // [B, H, K]
   float *beta, *g, *decay, *rstd;  // [B, HV]
-  float *dot_k, *u;      // [B, HV, V]
-  void* core_out;        // act [B, HV, V]
-  void* norm_out;        // act [B, HV, V]
+  float *dot_k, *u;                // [B, HV, V]
+  void* core_out;                  // act [B, HV, V]
+  void* norm_out;                  // act [B, HV, V]
 };
 
 struct StepView {

@@ -9,8 +9,8 @@
 
 namespace gdnsim::cuda {
 
-inline constexpr int kThreads = 256;               // of a block whose threads work alone
-inline constexpr std::int64_t kMaxBlocks = 1 << 20;  // of a grid; tasks beyond it are taken in further rounds
+inline constexpr int kThreads = 256;                   // of a block whose threads work alone
+inline constexpr std::int64_t kMaxBlocks = 1 << 20;    // of a grid; tasks beyond it are taken in further rounds
 inline constexpr std::size_t kPlainShared = 48 << 10;  // bytes of shared memory that need no asking
 
 __device__ inline std::int64_t first_thread() { return 1LL * blockIdx.x * blockDim.x + threadIdx.x; }

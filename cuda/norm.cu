@@ -16,15 +16,19 @@ __device__ float finish(const StepView& s, float o, float rstd, float weight, fl
   const DType act = s.shape.act_type;
   const float scaled = __fmul_rn(o, rstd);
   switch (s.rules.norm) {
-    case Norm::gate_first: return __fmul_rn(scaled, weight);  // `o` met the gate before
-    case Norm::hf: return __fmul_rn(rounded_to(act, __fmul_rn(rounded_to(act, scaled), weight)), gate);
-    case Norm::vllm: break;
+    case Norm::gate_first:
+      return __fmul_rn(scaled, weight);  // `o` met the gate before
+    case Norm::hf:
+      return __fmul_rn(rounded_to(act, __fmul_rn(rounded_to(act, scaled), weight)), gate);
+    case Norm::vllm:
+      break;
   }
   return __fmul_rn(__fmul_rn(scaled, weight), gate);
 }
 
 __device__ float rstd_of(const StepView& s, float sum) {
-  const float mean = divide(s.rules, sum, static_cast<float>(s.shape.V)), under_root = __fadd_rn(mean, s.shape.norm_eps);
+  const float mean = divide(s.rules, sum, static_cast<float>(s.shape.V));
+  const float under_root = __fadd_rn(mean, s.shape.norm_eps);
   if (s.rules.rstd == Rstd::rsqrt) return reciprocal_root(s.rules, under_root);
   return divide(s.rules, 1.0f, root(s.rules, under_root));
 }

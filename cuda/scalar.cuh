@@ -1,5 +1,6 @@
-// The scalar functions of a contract on the device: which exp, which division, which root; and stored words. The approximate
-// functions are the hardware's own instructions. Every operation that must not be fused is spelled with its rounding.
+// The scalar functions of a contract on the device: which exp, which division, which root; and stored words. The
+// approximate functions are the hardware's own instructions. Every operation that must not be fused is spelled with its
+// rounding.
 #pragma once
 
 #include <cstdint>
@@ -11,11 +12,11 @@ namespace gdnsim::cuda {
 
 // ---- the hardware's approximate functions (docs/arithmetic.md, rules S3-S6) ----
 
-#define GDNSIM_PTX_UNARY(name, instruction)               \
-  __device__ inline float name(float x) {                 \
-    float y;                                              \
-    asm(instruction " %0, %1;" : "=f"(y) : "f"(x));       \
-    return y;                                             \
+#define GDNSIM_PTX_UNARY(name, instruction)         \
+  __device__ inline float name(float x) {           \
+    float y;                                        \
+    asm(instruction " %0, %1;" : "=f"(y) : "f"(x)); \
+    return y;                                       \
   }
 GDNSIM_PTX_UNARY(ex2_approx, "ex2.approx.f32")
 GDNSIM_PTX_UNARY(rcp_approx_ftz, "rcp.approx.ftz.f32")
@@ -117,8 +118,10 @@ __device__ inline float load(DType type, const void* words, std::int64_t i) {
 
 /// Rounds x into element `i`.
 __device__ inline void store(DType type, void* words, std::int64_t i, float x) {
-  if (type == DType::f32) static_cast<float*>(words)[i] = canonical(x);
-  else static_cast<std::uint16_t*>(words)[i] = type == DType::bf16 ? bf16_from_f32(x) : f16_from_f32(x);
+  if (type == DType::f32)
+    static_cast<float*>(words)[i] = canonical(x);
+  else
+    static_cast<std::uint16_t*>(words)[i] = type == DType::bf16 ? bf16_from_f32(x) : f16_from_f32(x);
 }
 
 /// x rounded to the type and widened again.

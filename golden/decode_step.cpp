@@ -1,5 +1,7 @@
 #include "decode_step.hpp"
 
+#include "gdnsim/clones.hpp"
+
 namespace gdnsim::golden {
 namespace {
 
@@ -13,6 +15,17 @@ DotContext dot_context(const Model& model, const Contract& contract, const StepP
   return {model.state_dtype, std::int64_t{plan.present} * model.HV, contract.multiprocessors};
 }
 
+/// S = fma(k, u, S)
+GDNSIM_CLONES void fused_update(Row& S, const float* k, float u) {
+  float* s = S.data();
+  for (Eigen::Index j = 0; j < S.size(); ++j) s[j] = std::fma(k[j], u, s[j]);
+}
+
+/// sum = fma(window, weight, acc)
+GDNSIM_CLONES void fused_products(const Row& acc, const Row& window, const Row& weight, Row& sum) {
+  for (Eigen::Index i = 0; i < acc.size(); ++i) sum.data()[i] = std::fma(window.data()[i], weight.data()[i], acc.data()[i]);
+}
+
 /// acc + window * weight as the contract multiplies (rules C1, T5).
 Row add_product(const StepContext& context, const Row& acc, const Row& window, const Row& weight) {
   const DType conv = context.model.conv_state_dtype;
@@ -20,7 +33,7 @@ Row add_product(const StepContext& context, const Row& acc, const Row& window, c
   if (product == ConvProduct::rounded_or_fma) product = conv == DType::f32 ? ConvProduct::fma : ConvProduct::rounded;
   if (product == ConvProduct::fma) {
     Row sum(acc.size());
-    for (Eigen::Index i = 0; i < acc.size(); ++i) sum[i] = std::fma(window[i], weight[i], acc[i]);
+    fused_products(acc, window, weight, sum);
     return sum;
   }
   if (product == ConvProduct::f32) return acc + window * weight;
@@ -204,7 +217,7 @@ void recurrent_head(const StepContext& context, int row, int head, std::byte* st
     const float dot_k = dot(context.state_order, S.data(), k.data());
     const float u = (v - dot_k) * beta;
     if (contract.update == Update::multiply_add) S = S + u * k;
-    else for (std::int64_t j = 0; j < K; ++j) S[j] = std::fma(k[j], u, S[j]);
+    else fused_update(S, k.data(), u);
     const float out = dot(context.state_order, S.data(), q.data());
 
     values.dot_k[at * V + i] = canonical(dot_k);

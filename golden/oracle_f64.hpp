@@ -1,8 +1,8 @@
-// A double-precision oracle of the decode step. It knows no contract and promises no bits: it says how far a contract's f32
-// arithmetic is from the equations. Whole heads are matrices, so nothing here sums in any contract's order.
+// A double-precision oracle of the decode step. It knows no contract and promises no bits: it says how far a contract's
+// f32 arithmetic is from the equations. Whole heads are matrices, so nothing here sums in any contract's order.
 //
-// Stages are separate, so that one stage can be judged on another's recorded inputs. Values differ in the last bits of double
-// between machines (libm, SIMD width): compare with a bound, never for equality.
+// Stages are separate, so that one stage can be judged on another's recorded inputs. Values differ in the last bits of
+// double between machines (libm, SIMD width): compare with a bound, never for equality.
 #pragma once
 
 #include <cstddef>
@@ -48,7 +48,8 @@ class OracleF64 {
 
   /// Conv update of one row: x [dim] -> conv_out [dim]; rolls the block's window.
   Doubles conv(std::span<const double> x, OracleBlock& block) const;
-  /// Split, q/k norm, gates and recurrence of one row: conv_out [dim], a and b [HV]; updates the block's recurrent state.
+  /// Split, q/k norm, gates and recurrence of one row: conv_out [dim], a and b [HV]; updates the block's recurrent
+  /// state.
   OracleCore recurrence(std::span<const double> conv_out, std::span<const double> a, std::span<const double> b,
                         OracleBlock& block) const;
   /// Gated norm of one row (rule N2): core_out and z [HV, V]. Needs norm_weight and norm_eps.

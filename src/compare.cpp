@@ -4,6 +4,7 @@
 #include <bit>
 #include <cmath>
 #include <cstring>
+#include <limits>
 #include <tuple>
 
 #include "gdnsim/arith.hpp"
@@ -104,7 +105,10 @@ void TapCount::add(const TapCount& other) {
 }
 
 bool precedes(const Divergence& a, const Divergence& b) {
-  const auto key = [](const Divergence& d) { return std::make_tuple(d.step, d.layer, d.tap, d.row, d.head, d.element); };
+  static constexpr int after_rows = std::numeric_limits<int>::max();  // a block that no row named
+  const auto key = [](const Divergence& d) {
+    return std::make_tuple(d.step, d.layer, d.tap, d.row < 0 ? after_rows : d.row, d.head, d.element);
+  };
   return key(a) < key(b);
 }
 
@@ -112,6 +116,7 @@ LayerComparer::LayerComparer(const Model& model, int layer) : model_(model), lay
 
 void LayerComparer::pin(std::int32_t block, std::int64_t step) {
   unknown_.erase(block);
+  if (step > current_step_) checked_.insert(block);  // after the step: `step_done` leaves it known
   origin_[block] = step;
 }
 
@@ -228,9 +233,17 @@ void LayerComparer::digest(const StepPlan& plan, int row, std::int64_t head, std
   ++digests_compared_;
   if (got == want) return;
   ++digests_differing_;
-  const std::int32_t block = row < 0 ? -1 : plan.block[static_cast<std::size_t>(row)];
-  Divergence at = place(head < 0 ? Tap::conv_state : Tap::state, plan, row, block);
+  Divergence at = place(head < 0 ? Tap::conv_state : Tap::state, plan, row, plan.block[static_cast<std::size_t>(row)]);
   at.head = head;
+  at.kind = DiffClass::digest;
+  found(at);
+}
+
+void LayerComparer::pool_digest(const StepPlan& plan, std::uint64_t got, std::uint64_t want) {
+  ++digests_compared_;
+  if (got == want) return;
+  ++digests_differing_;
+  Divergence at = place(Tap::state, plan, -1, -1);
   at.kind = DiffClass::digest;
   found(at);
 }

@@ -223,6 +223,14 @@ ContractSet contract_set(std::string_view name) {
   return {decode, decode};
 }
 
+std::string contract_name(const ContractSet& contracts) {
+  const std::string &decode = contracts.decode.name, &mixed = contracts.mixed.name;
+  if (decode == mixed) return decode;
+  for (const Contract& preset : contract_presets())
+    if (preset.name == decode && contract_set(decode) == contracts) return decode;
+  return decode + "+" + mixed;
+}
+
 std::vector<std::pair<std::string, std::string>> contract_fields(const Contract& contract) {
   std::vector<std::pair<std::string, std::string>> result;
   for (const Field& field : fields()) result.emplace_back(field.name, value_text(field, contract));
@@ -288,6 +296,7 @@ ContractSet contracts_from_text(const std::string& text, const std::string& wher
 ContractSet load_contracts(const std::string& name_or_file) {
   for (const Contract& preset : contract_presets())
     if (preset.name == name_or_file) return contract_set(name_or_file);
+    else if (name_or_file.starts_with(preset.name + "+")) return {preset, contract_preset(name_or_file.substr(preset.name.size() + 1))};
   std::ifstream file(name_or_file, std::ios::binary);
   if (!file) contract_preset(name_or_file);  // throws, with the list of names
   std::string text(1 << 16, '\0');

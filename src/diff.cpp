@@ -131,7 +131,7 @@ class LayerDiff {
       for (std::size_t head = 0; head < HV; ++head)
         comparer_.digest(plan, static_cast<int>(row), static_cast<std::int64_t>(head), heads_b[row * HV + head], heads_a[row * HV + head]);
     }
-    comparer_.digest(plan, -1, -1, log_b_->digest_pool(plan.step, layer_), log_a_->digest_pool(plan.step, layer_));
+    comparer_.pool_digest(plan, log_b_->digest_pool(plan.step, layer_), log_a_->digest_pool(plan.step, layer_));
   }
 
   Recording &a_, &b_;

@@ -7,6 +7,7 @@
 #include "gdnsim/log.hpp"
 #include "hdf5_io.hpp"
 #include "schema.hpp"
+#include "trial.hpp"
 
 namespace gdnsim {
 namespace {
@@ -34,7 +35,10 @@ FileKind kind_of_file(const std::string& path) {
   char start[64] = {};
   file.read(start, sizeof start);
   const std::string_view head(start, static_cast<std::size_t>(file.gcount()));
-  if (head.starts_with(kHdf5Magic)) return hdf5_kind(path);
+  if (head.starts_with(kHdf5Magic)) {
+    try_in_child(path, [&] { hdf5_kind(path); });
+    return hdf5_kind(path);
+  }
   const std::size_t first = head.find_first_not_of(" \t\r\n");
   if (first != head.npos && head[first] == '{') return FileKind::recipe;
   throw error(path, ": expected a trace, a log or a recipe, found neither HDF5 nor JSON");

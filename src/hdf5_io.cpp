@@ -186,7 +186,8 @@ bool Group::has(std::string_view name) const {
   if (there == 0) return false;
   H5L_info_t info{};
   require(H5Lget_info(id_.id(), link.c_str(), &info, H5P_DEFAULT), where(name), "cannot be looked up");
-  if (info.type != H5L_TYPE_HARD) throw error(where(name), ": expected an object of this file, found a soft or external link");
+  if (info.type != H5L_TYPE_HARD)
+    throw error(where(name), ": expected an object of this file, found a soft or external link");
   return true;
 }
 
@@ -234,8 +235,8 @@ Dataset Group::create_dataset(std::string_view name, Type type, const Dims& dims
   require(H5Pset_alloc_time(creation.id(), H5D_ALLOC_TIME_EARLY), data.where_, "cannot be allocated early");
   require(H5Pset_fill_time(creation.id(), H5D_FILL_TIME_NEVER), data.where_, "cannot be left unfilled");
   const std::string link(name);
-  const hid_t id = H5Dcreate2(id_.id(), link.c_str(), data.file_type_.id(), data.space_.id(), H5P_DEFAULT, creation.id(),
-                              H5P_DEFAULT);
+  const hid_t id = H5Dcreate2(id_.id(), link.c_str(), data.file_type_.id(), data.space_.id(), H5P_DEFAULT,
+                              creation.id(), H5P_DEFAULT);
   data.id_ = owned(id, data.where_, "cannot be created");
   data.whole_ = true;
   return data;

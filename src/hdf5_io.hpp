@@ -3,7 +3,7 @@
 //
 // Files may be hostile, so reading is narrow: objects are opened by expected name, through hard links only, one component at a
 // time; type, rank, every dimension, layout and filters are checked before a byte is allocated; data moves with the file's own
-// type as memory type, so HDF5 never converts a value.
+// type as memory type, so HDF5 never converts a value. What HDF5 itself does not survive is met by trial.hpp.
 #pragma once
 
 #include <cstddef>
@@ -31,15 +31,25 @@ Type type_of(DType type);
 template <class T>
 constexpr Type type_for();
 template <>
-constexpr Type type_for<std::int8_t>() { return Type::i8; }
+constexpr Type type_for<std::int8_t>() {
+  return Type::i8;
+}
 template <>
-constexpr Type type_for<std::int32_t>() { return Type::i32; }
+constexpr Type type_for<std::int32_t>() {
+  return Type::i32;
+}
 template <>
-constexpr Type type_for<std::int64_t>() { return Type::i64; }
+constexpr Type type_for<std::int64_t>() {
+  return Type::i64;
+}
 template <>
-constexpr Type type_for<std::uint64_t>() { return Type::u64; }
+constexpr Type type_for<std::uint64_t>() {
+  return Type::u64;
+}
 template <>
-constexpr Type type_for<float>() { return Type::f32; }
+constexpr Type type_for<float>() {
+  return Type::f32;
+}
 
 using Dims = std::vector<std::uint64_t>;
 /// As an expected dimension: any size.
@@ -83,7 +93,9 @@ class Dataset {
   template <class T>
   std::vector<T> read_vector();
   template <class T>
-  void write_vector(const std::vector<T>& values) { write_all(std::as_bytes(std::span(values))); }
+  void write_vector(const std::vector<T>& values) {
+    write_all(std::as_bytes(std::span(values)));
+  }
 
   /// Where the data starts in the file, for pread and pwrite. Throws Error unless the dataset is contiguous and allocated.
   std::uint64_t file_offset() const;
@@ -142,10 +154,10 @@ class Group {
     data.write_vector(values);
     data.close();
   }
-  void set_int(std::string_view name, std::int64_t value);             // int32 where it fits, else int64
-  void set_float(std::string_view name, float value);                  // f32
-  void set_string(std::string_view name, std::string_view value);      // fixed length, UTF-8, at most 60,000 bytes
-  void overwrite_int(std::string_view name, std::int64_t value);       // an existing int32 attribute, in place
+  void set_int(std::string_view name, std::int64_t value);         // int32 where it fits, else int64
+  void set_float(std::string_view name, float value);              // f32
+  void set_string(std::string_view name, std::string_view value);  // fixed length, UTF-8, at most 60,000 bytes
+  void overwrite_int(std::string_view name, std::int64_t value);   // an existing int32 attribute, in place
   /// A text of any length up to kMaxText, as an i8 dataset of its bytes (attributes end at 64 KiB).
   void create_text(std::string_view name, std::string_view value);
   std::string read_text(std::string_view name) const;

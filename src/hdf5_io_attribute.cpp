@@ -19,7 +19,9 @@ struct Attribute {
   std::string where;
 };
 
-std::string where_attribute(const Group& group, std::string_view name) { return group.where() + " @" + std::string(name); }
+std::string where_attribute(const Group& group, std::string_view name) {
+  return group.where() + " @" + std::string(name);
+}
 
 Attribute open_attribute(const Group& group, hid_t object, std::string_view name, std::string_view wanted) {
   Attribute found;
@@ -53,7 +55,8 @@ bool plain_integer(hid_t type) {
 std::optional<std::int64_t> integer_value(const Attribute& attribute) {
   const bool is_enum = H5Tget_class(attribute.type.id()) == H5T_ENUM;
   const Handle base(is_enum ? H5Tget_super(attribute.type.id()) : H5Tcopy(attribute.type.id()));
-  if (base.id() < 0 || !plain_integer(base.id()) || H5Tget_size(attribute.type.id()) != H5Tget_size(base.id())) return std::nullopt;
+  if (base.id() < 0 || !plain_integer(base.id()) || H5Tget_size(attribute.type.id()) != H5Tget_size(base.id()))
+    return std::nullopt;
   const std::array<unsigned char, 8> raw = raw_number(attribute, base.id());
   const unsigned unused = 64 - 8 * static_cast<unsigned>(H5Tget_size(base.id()));
   std::uint64_t word = 0;
@@ -92,7 +95,8 @@ std::string fixed_text(const Attribute& attribute) {
 }
 
 std::string text_value(const Attribute& attribute) {
-  if (H5Tis_variable_str(attribute.type.id()) > 0) return vlen_text(attribute.id.id(), attribute.type.id(), attribute.where);
+  if (H5Tis_variable_str(attribute.type.id()) > 0)
+    return vlen_text(attribute.id.id(), attribute.type.id(), attribute.where);
   return fixed_text(attribute);
 }
 
@@ -124,6 +128,15 @@ std::optional<std::string> shown(const Attribute& attribute) {
 
 }  // namespace
 
+std::string vlen_text(hid_t attribute, hid_t type, const std::string& where) {
+  char* raw = nullptr;
+  require(H5Aread(attribute, type, &raw), where, "cannot be read");
+  if (raw == nullptr) return "";
+  const std::string text(raw, ::strnlen(raw, Group::kMaxText));
+  H5free_memory(raw);
+  return text;
+}
+
 bool Group::has_attribute(std::string_view name) const {
   start_library();
   const std::string text(name);
@@ -142,7 +155,8 @@ float Group::float_attribute(std::string_view name) const {
   const std::optional<float> value = float_value(attribute);
   if (value) return *value;
   const bool wide = is_f64(attribute.type.id());
-  throw error(attribute.where, ": expected an f32, found ", wide ? "an f64 that no f32 equals" : describe(attribute.type.id()));
+  throw error(attribute.where, ": expected an f32, found ",
+              wide ? "an f64 that no f32 equals" : describe(attribute.type.id()));
 }
 
 std::string Group::string_attribute(std::string_view name) const {
@@ -185,7 +199,8 @@ void Group::set_float(std::string_view name, float value) {
 
 void Group::set_string(std::string_view name, std::string_view value) {
   const std::string where = where_attribute(*this, name), text(name);
-  if (value.size() > kMaxFixedAttribute) throw error(where, ": expected at most ", kMaxFixedAttribute, " bytes, found ", value.size());
+  if (value.size() > kMaxFixedAttribute)
+    throw error(where, ": expected at most ", kMaxFixedAttribute, " bytes, found ", value.size());
   if (value.find('\0') != value.npos) throw error(where, ": expected a text without zero bytes");
   const Handle type = owned(H5Tcopy(H5T_C_S1), where, "type cannot be made");
   const std::string padded(value.empty() ? std::string_view("\0", 1) : value);
@@ -206,14 +221,16 @@ void Group::overwrite_int(std::string_view name, std::int64_t value) {
 }
 
 void Group::create_text(std::string_view name, std::string_view value) {
-  if (value.size() > kMaxText) throw error(where(name), ": expected at most ", kMaxText, " bytes of text, found ", value.size());
+  if (value.size() > kMaxText)
+    throw error(where(name), ": expected at most ", kMaxText, " bytes of text, found ", value.size());
   const auto* bytes = reinterpret_cast<const std::int8_t*>(value.data());
   create_vector(name, {value.size()}, std::vector<std::int8_t>(bytes, bytes + value.size()));
 }
 
 std::string Group::read_text(std::string_view name) const {
   Dataset data = dataset(name, Type::i8, {kAny});
-  if (data.bytes() > kMaxText) throw error(data.where(), ": expected at most ", kMaxText, " bytes of text, found ", data.bytes());
+  if (data.bytes() > kMaxText)
+    throw error(data.where(), ": expected at most ", kMaxText, " bytes of text, found ", data.bytes());
   std::string text(static_cast<std::size_t>(data.bytes()), '\0');
   data.read_all(std::as_writable_bytes(std::span(text)));
   return text;

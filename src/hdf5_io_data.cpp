@@ -27,27 +27,35 @@ FloatFields fields_of(Type type) {
 }
 
 bool is_float(hid_t found, const FloatFields& want) {
-  if (H5Tget_class(found) != H5T_FLOAT || H5Tget_size(found) != want.size || H5Tget_order(found) != H5T_ORDER_LE) return false;
+  if (H5Tget_class(found) != H5T_FLOAT || H5Tget_size(found) != want.size || H5Tget_order(found) != H5T_ORDER_LE)
+    return false;
   std::size_t sign = 0, exponent = 0, exponent_bits = 0, mantissa = 0, mantissa_bits = 0;
   if (H5Tget_fields(found, &sign, &exponent, &exponent_bits, &mantissa, &mantissa_bits) < 0) return false;
-  return H5Tget_precision(found) == 8 * want.size && H5Tget_offset(found) == 0 && H5Tget_norm(found) == H5T_NORM_IMPLIED &&
-         sign == 8 * want.size - 1 && exponent == want.exponent_at && exponent_bits == want.exponent_bits && mantissa == 0 &&
-         mantissa_bits == want.mantissa_bits && H5Tget_ebias(found) == want.bias;
+  return H5Tget_precision(found) == 8 * want.size && H5Tget_offset(found) == 0 &&
+         H5Tget_norm(found) == H5T_NORM_IMPLIED && sign == 8 * want.size - 1 && exponent == want.exponent_at &&
+         exponent_bits == want.exponent_bits && mantissa == 0 && mantissa_bits == want.mantissa_bits &&
+         H5Tget_ebias(found) == want.bias;
 }
 
 bool is_integer(hid_t found, std::size_t size, bool with_sign) {
-  return H5Tget_class(found) == H5T_INTEGER && H5Tget_size(found) == size && (size == 1 || H5Tget_order(found) == H5T_ORDER_LE) &&
+  return H5Tget_class(found) == H5T_INTEGER && H5Tget_size(found) == size &&
+         (size == 1 || H5Tget_order(found) == H5T_ORDER_LE) &&
          H5Tget_sign(found) == (with_sign ? H5T_SGN_2 : H5T_SGN_NONE) && H5Tget_precision(found) == 8 * size &&
          H5Tget_offset(found) == 0;
 }
 
 hid_t predefined(Type type) {
   switch (type) {
-    case Type::i8: return H5T_STD_I8LE;
-    case Type::i32: return H5T_STD_I32LE;
-    case Type::i64: return H5T_STD_I64LE;
-    case Type::u64: return H5T_STD_U64LE;
-    default: return H5T_IEEE_F32LE;
+    case Type::i8:
+      return H5T_STD_I8LE;
+    case Type::i32:
+      return H5T_STD_I32LE;
+    case Type::i64:
+      return H5T_STD_I64LE;
+    case Type::u64:
+      return H5T_STD_U64LE;
+    default:
+      return H5T_IEEE_F32LE;
   }
 }
 
@@ -58,7 +66,8 @@ bool dims_match(const Dims& want, const Dims& found) {
 
 /// Reads the shape. Only the first axis may be extendible (a trace that was captured live).
 Dims shape_of(hid_t space, const std::string& where) {
-  if (H5Sget_simple_extent_type(space) != H5S_SIMPLE) throw error(where, ": expected an array, found a scalar or nothing");
+  if (H5Sget_simple_extent_type(space) != H5S_SIMPLE)
+    throw error(where, ": expected an array, found a scalar or nothing");
   const int rank = require(H5Sget_simple_extent_ndims(space), where, "shape cannot be read");
   std::vector<hsize_t> sizes(static_cast<std::size_t>(rank)), limits(sizes.size());
   require(H5Sget_simple_extent_dims(space, sizes.data(), limits.data()), where, "shape cannot be read");
@@ -73,7 +82,8 @@ void require_known_filters(hid_t creation, const std::string& where, bool& defla
     unsigned flags = 0, info = 0, values[8] = {};
     std::size_t count = 8;
     char name[16] = {};
-    const H5Z_filter_t filter = H5Pget_filter2(creation, static_cast<unsigned>(i), &flags, &count, values, sizeof name, name, &info);
+    const H5Z_filter_t filter =
+        H5Pget_filter2(creation, static_cast<unsigned>(i), &flags, &count, values, sizeof name, name, &info);
     if (filter == H5Z_FILTER_DEFLATE) deflated = true;
     if (filter != H5Z_FILTER_DEFLATE && filter != H5Z_FILTER_SHUFFLE && filter != H5Z_FILTER_FLETCHER32)
       throw error(where, ": expected no filters but deflate, shuffle and fletcher32, found filter ", filter);
@@ -84,8 +94,10 @@ void require_known_filters(hid_t creation, const std::string& where, bool& defla
 /// The chunk's shape; checks that a chunk is no larger than what it could hold.
 Dims chunk_of(hid_t creation, const Dims& dims, const std::string& where) {
   std::vector<hsize_t> sizes(dims.size());
-  const int rank = require(H5Pget_chunk(creation, static_cast<int>(sizes.size()), sizes.data()), where, "chunks cannot be read");
-  if (rank != static_cast<int>(dims.size())) throw error(where, ": expected chunks of rank ", dims.size(), ", found ", rank);
+  const int rank =
+      require(H5Pget_chunk(creation, static_cast<int>(sizes.size()), sizes.data()), where, "chunks cannot be read");
+  if (rank != static_cast<int>(dims.size()))
+    throw error(where, ": expected chunks of rank ", dims.size(), ", found ", rank);
   for (std::size_t axis = 0; axis < dims.size(); ++axis)
     if (sizes[axis] == 0 || (axis > 0 && sizes[axis] > std::max<std::uint64_t>(1, dims[axis])))
       throw error(where, ": expected chunks inside ", text_of(dims), ", found ", text_of({sizes.begin(), sizes.end()}));
@@ -93,9 +105,11 @@ Dims chunk_of(hid_t creation, const Dims& dims, const std::string& where) {
 }
 
 void require_plausible(std::uint64_t bytes, std::uint64_t file_bytes, bool deflated, const std::string& where) {
-  const std::uint64_t most = deflated ? (file_bytes > kMaxBytes / kDeflateRatio ? kMaxBytes : file_bytes * kDeflateRatio) : file_bytes;
+  const std::uint64_t most =
+      deflated ? (file_bytes > kMaxBytes / kDeflateRatio ? kMaxBytes : file_bytes * kDeflateRatio) : file_bytes;
   if (bytes > most)
-    throw error(where, ": expected at most the ", file_bytes, " bytes of the file", deflated ? " times 1032" : "", ", found ", bytes);
+    throw error(where, ": expected at most the ", file_bytes, " bytes of the file", deflated ? " times 1032" : "",
+                ", found ", bytes);
 }
 
 /// The string attribute dtype="bfloat16" that names 16-bit words as bf16.
@@ -104,8 +118,10 @@ bool says_bfloat16(hid_t dataset, const std::string& where) {
   const Handle attribute(H5Aopen(dataset, schema::kDtype.data(), H5P_DEFAULT));
   const Handle type(attribute.id() < 0 ? -1 : H5Aget_type(attribute.id()));
   const Handle space(attribute.id() < 0 ? -1 : H5Aget_space(attribute.id()));
-  if (type.id() < 0 || H5Tget_class(type.id()) != H5T_STRING || H5Sget_simple_extent_npoints(space.id()) != 1) return false;
-  if (H5Tis_variable_str(type.id()) > 0) return vlen_text(attribute.id(), type.id(), where + " @dtype") == schema::kBfloat16;
+  if (type.id() < 0 || H5Tget_class(type.id()) != H5T_STRING || H5Sget_simple_extent_npoints(space.id()) != 1)
+    return false;
+  if (H5Tis_variable_str(type.id()) > 0)
+    return vlen_text(attribute.id(), type.id(), where + " @dtype") == schema::kBfloat16;
   char text[64] = {};
   if (H5Tget_size(type.id()) >= sizeof text || H5Aread(attribute.id(), type.id(), text) < 0) return false;
   return std::string_view(text) == schema::kBfloat16;
@@ -121,12 +137,16 @@ bool is_bf16_words(hid_t dataset, hid_t found, const std::string& where) {
 
 std::size_t size_of(Type type) {
   switch (type) {
-    case Type::i8: return 1;
+    case Type::i8:
+      return 1;
     case Type::f16:
-    case Type::bf16: return 2;
+    case Type::bf16:
+      return 2;
     case Type::i32:
-    case Type::f32: return 4;
-    default: return 8;
+    case Type::f32:
+      return 4;
+    default:
+      return 8;
   }
 }
 
@@ -161,7 +181,8 @@ Handle make_type(Type type) {
   Handle made = owned(H5Tcopy(predefined(type)), where, "cannot be made");
   if (type != Type::f16 && type != Type::bf16) return made;
   const FloatFields want = fields_of(type);
-  require(H5Tset_fields(made.id(), 15, want.exponent_at, want.exponent_bits, 0, want.mantissa_bits), where, "cannot be made");
+  require(H5Tset_fields(made.id(), 15, want.exponent_at, want.exponent_bits, 0, want.mantissa_bits), where,
+          "cannot be made");
   require(H5Tset_size(made.id(), want.size), where, "cannot be made");
   require(H5Tset_ebias(made.id(), want.bias), where, "cannot be made");
   return made;
@@ -169,11 +190,16 @@ Handle make_type(Type type) {
 
 bool is_type(hid_t found, Type type) {
   switch (type) {
-    case Type::i8: return is_integer(found, 1, true);
-    case Type::i32: return is_integer(found, 4, true);
-    case Type::i64: return is_integer(found, 8, true);
-    case Type::u64: return is_integer(found, 8, false);
-    default: return is_float(found, fields_of(type));
+    case Type::i8:
+      return is_integer(found, 1, true);
+    case Type::i32:
+      return is_integer(found, 4, true);
+    case Type::i64:
+      return is_integer(found, 8, true);
+    case Type::u64:
+      return is_integer(found, 8, false);
+    default:
+      return is_float(found, fields_of(type));
   }
 }
 
@@ -183,15 +209,24 @@ std::string describe(hid_t type) {
   const std::string bits = std::to_string(8 * H5Tget_size(type));
   const std::string order = H5Tget_order(type) == H5T_ORDER_BE ? "big-endian " : "";
   switch (H5Tget_class(type)) {
-    case H5T_INTEGER: return order + (H5Tget_sign(type) == H5T_SGN_NONE ? "uint" : "int") + bits;
-    case H5T_FLOAT: return order + "float of " + bits + " bits";
-    case H5T_STRING: return "string";
-    case H5T_OPAQUE: return "opaque of " + bits + " bits";
-    case H5T_ENUM: return "enum";
-    case H5T_COMPOUND: return "compound";
-    case H5T_VLEN: return "variable-length sequence";
-    case H5T_ARRAY: return "array type";
-    default: return "another type";
+    case H5T_INTEGER:
+      return order + (H5Tget_sign(type) == H5T_SGN_NONE ? "uint" : "int") + bits;
+    case H5T_FLOAT:
+      return order + "float of " + bits + " bits";
+    case H5T_STRING:
+      return "string";
+    case H5T_OPAQUE:
+      return "opaque of " + bits + " bits";
+    case H5T_ENUM:
+      return "enum";
+    case H5T_COMPOUND:
+      return "compound";
+    case H5T_VLEN:
+      return "variable-length sequence";
+    case H5T_ARRAY:
+      return "array type";
+    default:
+      return "another type";
   }
 }
 
@@ -208,7 +243,8 @@ Dataset Group::dataset(std::string_view name, Type type, const Dims& dims) const
   data.type_ = type;
   data.dims_ = shape_of(data.space_.id(), data.where_);
   const hid_t found = data.file_type_.id();
-  const bool type_fits = is_type(found, type) || (type == Type::bf16 && is_bf16_words(data.id_.id(), found, data.where_));
+  const bool type_fits =
+      is_type(found, type) || (type == Type::bf16 && is_bf16_words(data.id_.id(), found, data.where_));
   if (!type_fits || !dims_match(dims, data.dims_))
     throw error(data.where_, ": expected ", wanted(), ", found ", describe(found), " ", text_of(data.dims_));
   data.check_storage(file_bytes_);
@@ -237,13 +273,16 @@ void Dataset::check_storage(std::uint64_t file_bytes) {
   if (chunked_) {
     chunk_ = chunk_of(creation.id(), dims_, where_);
     const std::optional<std::uint64_t> chunk = bytes_of(type_, chunk_);
-    if (!chunk || *chunk > kMaxChunk) throw error(where_, ": expected chunks of at most 1 GiB, found ", text_of(chunk_));
+    if (!chunk || *chunk > kMaxChunk)
+      throw error(where_, ": expected chunks of at most 1 GiB, found ", text_of(chunk_));
     require_plausible(*chunk, std::max(file_bytes, std::uint64_t{1} << 16), deflated, where_);
   } else if (layout == H5D_CONTIGUOUS && *total > 0) {
     const haddr_t start = H5Dget_offset(id_.id());
-    if (start == HADDR_UNDEF) throw error(where_, ": expected data, found a dataset that was never written", library_reason());
+    if (start == HADDR_UNDEF)
+      throw error(where_, ": expected data, found a dataset that was never written", library_reason());
     if (start > file_bytes || *total > file_bytes - start)
-      throw error(where_, ": expected ", *total, " bytes at offset ", start, ", found the end of the file at ", file_bytes);
+      throw error(where_, ": expected ", *total, " bytes at offset ", start, ", found the end of the file at ",
+                  file_bytes);
   }
 }
 
@@ -284,7 +323,8 @@ Handle Dataset::select(std::uint64_t first, std::uint64_t count) {
   if (size.empty()) return owned(H5Screate(H5S_SCALAR), where_, "cannot be selected");
   start[0] = first;
   size[0] = count;
-  require(H5Sselect_hyperslab(space_.id(), H5S_SELECT_SET, start.data(), nullptr, size.data(), nullptr), where_, "cannot be selected");
+  require(H5Sselect_hyperslab(space_.id(), H5S_SELECT_SET, start.data(), nullptr, size.data(), nullptr), where_,
+          "cannot be selected");
   const hsize_t elements = count * row_bytes_ / size_of(type_);
   return owned(H5Screate_simple(1, &elements, nullptr), where_, "cannot be selected");
 }

@@ -26,7 +26,9 @@ Status require(Status status, const std::string& where, std::string_view what) {
 }
 
 /// An owned identifier; throws like `require` when the call that made it failed.
-inline Handle owned(hid_t id, const std::string& where, std::string_view what) { return Handle(require(id, where, what)); }
+inline Handle owned(hid_t id, const std::string& where, std::string_view what) {
+  return Handle(require(id, where, what));
+}
 
 /// A new memory and file type for `type`.
 Handle make_type(Type type);
@@ -34,7 +36,7 @@ Handle make_type(Type type);
 std::string describe(hid_t type);
 /// True when a file's type is exactly this one, padding aside.
 bool is_type(hid_t found, Type type);
-/// The text of a variable-length string attribute, at most Group::kMaxText bytes; read in a child process.
+/// The text of a variable-length string attribute, at most Group::kMaxText bytes. HDF5 trusts the lengths it finds there: see trial.hpp.
 std::string vlen_text(hid_t attribute, hid_t type, const std::string& where);
 
 }  // namespace gdnsim::h5

@@ -43,7 +43,8 @@ class RepeatedKeys {
 Json parse_json(const std::string& text, const std::string& where) {
   try {
     RepeatedKeys repeated(where);
-    return Json::parse(text, [&](int depth, Json::parse_event_t event, Json& parsed) { return repeated(depth, event, parsed); });
+    return Json::parse(
+        text, [&](int depth, Json::parse_event_t event, Json& parsed) { return repeated(depth, event, parsed); });
   } catch (const Json::parse_error& e) {
     const auto end = text.begin() + static_cast<std::ptrdiff_t>(std::min(e.byte, text.size()));
     throw error(where, ": line ", std::count(text.begin(), end, '\n') + 1, ": expected valid JSON (byte ", e.byte, ")");
@@ -75,7 +76,8 @@ const Json& JsonReader::at(std::string_view key) {
   return object_.at(std::string(key));
 }
 
-std::int64_t JsonReader::integer_of(const Json& value, const std::string& path, std::int64_t lowest, std::int64_t highest) const {
+std::int64_t JsonReader::integer_of(const Json& value, const std::string& path, std::int64_t lowest,
+                                    std::int64_t highest) const {
   const bool fits = value.is_number_unsigned() ? value.get<std::uint64_t>() <= static_cast<std::uint64_t>(INT64_MAX)
                                                : value.is_number_integer();
   if (!fits || value.get<std::int64_t>() < lowest || value.get<std::int64_t>() > highest)
@@ -89,7 +91,8 @@ float JsonReader::float_of(const Json& value, const std::string& path) const {
   return static_cast<float>(value.get<double>());
 }
 
-std::size_t JsonReader::position(const Json& value, const std::string& path, std::span<const std::string_view> words) const {
+std::size_t JsonReader::position(const Json& value, const std::string& path,
+                                 std::span<const std::string_view> words) const {
   const auto found = value.is_string() ? std::find(words.begin(), words.end(), value.get<std::string>()) : words.end();
   if (found == words.end()) refuse(path, "one of " + list_of(words), value);
   return static_cast<std::size_t>(found - words.begin());
@@ -153,16 +156,18 @@ std::vector<std::int32_t> JsonReader::integers(std::string_view key, std::int32_
   if (!array.is_array()) refuse(path_of(key), "an array of whole numbers", array);
   std::vector<std::int32_t> out;
   for (std::size_t i = 0; i < array.size(); ++i)
-    out.push_back(static_cast<std::int32_t>(
-        integer_of(array[i], path_of(key) + "[" + std::to_string(i) + "]", lowest, highest)));
+    out.push_back(
+        static_cast<std::int32_t>(integer_of(array[i], path_of(key) + "[" + std::to_string(i) + "]", lowest, highest)));
   return out;
 }
 
 std::vector<float> JsonReader::numbers(std::string_view key, std::size_t count) {
   const Json& array = at(key);
-  if (!array.is_array() || array.size() != count) refuse(path_of(key), "an array of " + std::to_string(count) + " numbers", array);
+  if (!array.is_array() || array.size() != count)
+    refuse(path_of(key), "an array of " + std::to_string(count) + " numbers", array);
   std::vector<float> out;
-  for (std::size_t i = 0; i < count; ++i) out.push_back(float_of(array[i], path_of(key) + "[" + std::to_string(i) + "]"));
+  for (std::size_t i = 0; i < count; ++i)
+    out.push_back(float_of(array[i], path_of(key) + "[" + std::to_string(i) + "]"));
   return out;
 }
 

@@ -22,10 +22,10 @@ std::uint32_t bits(float value) { return std::bit_cast<std::uint32_t>(value); }
 std::string model_text(const LogHeader& header) {
   const Model& m = header.model;
   std::ostringstream text;
-  text << "H " << m.H << "\nHV " << m.HV << "\nK " << m.K << "\nV " << m.V << "\nW " << m.W << "\nscale " << bits(m.scale)
-       << "\nactivation " << name_of(m.activation) << "\nqk_l2norm " << m.use_qk_l2norm << "\nstate " << name_of(m.state_dtype)
-       << "\nconv_state " << name_of(m.conv_state_dtype) << "\nact " << name_of(m.act_dtype) << "\nsentinel "
-       << name_of(m.sentinel) << "\nnum_blocks " << m.num_blocks << "\nnorm_eps ";
+  text << "H " << m.H << "\nHV " << m.HV << "\nK " << m.K << "\nV " << m.V << "\nW " << m.W << "\nscale "
+       << bits(m.scale) << "\nactivation " << name_of(m.activation) << "\nqk_l2norm " << m.use_qk_l2norm << "\nstate "
+       << name_of(m.state_dtype) << "\nconv_state " << name_of(m.conv_state_dtype) << "\nact " << name_of(m.act_dtype)
+       << "\nsentinel " << name_of(m.sentinel) << "\nnum_blocks " << m.num_blocks << "\nnorm_eps ";
   if (m.norm_eps) text << bits(*m.norm_eps);
   text << "\nnorm_gate " << name_of(m.norm_gate) << "\ninactive_conv_out " << name_of(m.inactive_conv_out)
        << "\ninactive_core_out " << name_of(m.inactive_core_out) << "\nlayer_ids";

@@ -29,7 +29,7 @@ class StepDigests {
   Chain chain(const Chain& previous) const;
 
  private:
-  mutable std::vector<std::uint64_t> words_;          // two for the previous chain, then the sections
+  mutable std::vector<std::uint64_t> words_;  // two for the previous chain, then the sections
   std::array<std::size_t, kSections + 1> starts_{};
   std::size_t layers_;
 };

@@ -10,6 +10,7 @@
 #include "log_file.hpp"
 #include "log_skeleton.hpp"
 #include "log_writer.hpp"
+#include "trial.hpp"
 
 namespace gdnsim {
 namespace {
@@ -74,6 +75,7 @@ std::unique_ptr<LogWriter> create_log(const std::string& path, const LogHeader& 
 }
 
 std::unique_ptr<LogWriter> resume_log(const std::string& path, const LogHeader& header, const LogOptions& options) {
+  try_in_child(path, [&] { read_skeleton(path); });
   RawFile file(path, RawFile::Mode::write, path);
   lock(file, path);
   LogFile log(path);

@@ -54,7 +54,8 @@ class LogFile final : public Log {
   LogFault verify_commit(std::size_t t) const;
   LogFault verify_outputs(std::size_t t, const StepDigests& digests, bool trusted) const;
   LogFault verify_rows(std::size_t t, const StepDigests& digests, bool trusted) const;
-  LogFault verify_row_digests(std::size_t t, std::size_t slot, std::size_t row, const StepDigests& digests, bool trusted) const;
+  LogFault verify_row_digests(std::size_t t, std::size_t slot, std::size_t row, const StepDigests& digests,
+                              bool trusted) const;
   LogFault verify_rest(const Chain& last, StepDigests& digests) const;
 
   const std::string path_;
@@ -62,8 +63,8 @@ class LogFile final : public Log {
   LogLayout layout_;
   RawFile file_;
   std::int64_t complete_ = 0;
-  Chain chain_{};                // of the last complete step; the header's digest before the first
-  std::vector<TapSet> taps_;     // [slots]
+  Chain chain_{};             // of the last complete step; the header's digest before the first
+  std::vector<TapSet> taps_;  // [slots]
   std::vector<Snapshot> snapshots_;
 };
 

@@ -35,7 +35,8 @@ void require_whole(const LogHeader& header, const std::string& where) {
   require(header.rows >= 1, where, "rows: expected at least 1");
   require(!header.layers.empty(), where, "/model/layers: expected at least one");
   for (std::size_t i = 0; i < header.layers.size(); ++i) {
-    require(header.layers[i] >= 0 && header.layers[i] < header.model.layers(), where, "/model/layers: expected positions in layer_ids");
+    require(header.layers[i] >= 0 && header.layers[i] < header.model.layers(), where,
+            "/model/layers: expected positions in layer_ids");
     require(i == 0 || header.layers[i] > header.layers[i - 1], where, "/model/layers: expected ascending positions");
   }
   require(!header.taps.empty(), where, "taps: expected at least one");
@@ -44,7 +45,8 @@ void require_whole(const LogHeader& header, const std::string& where) {
   for (std::size_t t = 0; t < header.plans.size(); ++t) {
     const StepPlan& plan = header.plans[t];
     require(plan.rows() == header.rows, where, "plans: expected as many rows as the log has");
-    require(plan.step == header.first_step + static_cast<std::int64_t>(t), where, "plans: expected the logged steps in order");
+    require(plan.step == header.first_step + static_cast<std::int64_t>(t), where,
+            "plans: expected the logged steps in order");
   }
 }
 
@@ -131,7 +133,8 @@ LogLayout lay_out(const LogHeader& header, const std::string& where) {
                    Extent{schema::kDigest, schema::kPool, h5::Type::u64, {T, L}},
                    Extent{schema::kDigest, schema::kOut, h5::Type::u64, {T, L, layout.taps.size()}}};
   layout.commit = {"", schema::kCommit, h5::Type::u64, {T, 4}};
-  for (const Extent* extent : layout.extents()) static_cast<void>(extent->bytes());  // throws when a product is beyond files
+  for (const Extent* extent : layout.extents())
+    static_cast<void>(extent->bytes());  // throws when a product is beyond files
   return layout;
 }
 
@@ -139,9 +142,12 @@ LogLayout lay_out(const LogHeader& header, const std::string& where) {
 
 bool StatePolicy::keeps(std::int64_t step, std::int64_t steps) const {
   switch (kind) {
-    case Kind::full: return true;
-    case Kind::every: return (step + 1) % n == 0 || step + 1 == steps;
-    case Kind::digest: return false;
+    case Kind::full:
+      return true;
+    case Kind::every:
+      return (step + 1) % n == 0 || step + 1 == steps;
+    case Kind::digest:
+      return false;
   }
   return false;
 }
@@ -169,8 +175,9 @@ std::uint64_t log_size(const LogHeader& header) {
   constexpr std::uint64_t page = 4096, groups = 10;  // each object's header takes a page, and so begins each dataset
   const LogLayout layout = lay_out(header, "log");
   const std::uint64_t T = size(header.steps), rows = T * size(header.rows);
-  std::vector<std::uint64_t> datasets{4 * size(header.model.layers()), 4 * header.layers.size(), header.source.size(),
-                                      4 * rows, 8 * rows, 4 * T, T, 4 * layout.kept.size(), 4 * layout.kept_blocks.size()};
+  std::vector<std::uint64_t> datasets{
+      4 * size(header.model.layers()), 4 * header.layers.size(),     header.source.size(), 4 * rows, 8 * rows, 4 * T, T,
+      4 * layout.kept.size(),          4 * layout.kept_blocks.size()};
   for (const Extent* extent : layout.extents()) datasets.push_back(extent->bytes());
   std::uint64_t bytes = groups * page;
   for (std::uint64_t data : datasets)

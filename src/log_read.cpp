@@ -3,6 +3,7 @@
 
 #include "gdnsim/error.hpp"
 #include "log_file.hpp"
+#include "trial.hpp"
 
 namespace gdnsim {
 
@@ -64,12 +65,14 @@ void LogFile::list_snapshots() {
 std::size_t LogFile::complete_step(std::int64_t step) const {
   const std::int64_t t = step - header_.first_step;
   if (t >= 0 && t < complete_) return static_cast<std::size_t>(t);
-  throw error(path_, ": step ", step, ": expected one of the ", complete_, " complete steps from ", header_.first_step, " on");
+  throw error(path_, ": step ", step, ": expected one of the ", complete_, " complete steps from ", header_.first_step,
+              " on");
 }
 
 std::size_t LogFile::slot_of(int layer) const {
   const auto found = std::ranges::lower_bound(header_.layers, layer);
-  if (found == header_.layers.end() || *found != layer) throw error(path_, ": layer ", layer, ": the log does not have it");
+  if (found == header_.layers.end() || *found != layer)
+    throw error(path_, ": layer ", layer, ": the log does not have it");
   return static_cast<std::size_t>(found - header_.layers.begin());
 }
 
@@ -124,11 +127,22 @@ std::vector<std::uint64_t> LogFile::layer_digests(Section section, std::int64_t 
   return words;
 }
 
-std::vector<std::uint64_t> LogFile::digest_recurrent(std::int64_t step, int layer) { return layer_digests(Section::recurrent, step, layer); }
-std::vector<std::uint64_t> LogFile::digest_conv(std::int64_t step, int layer) { return layer_digests(Section::conv, step, layer); }
-std::uint64_t LogFile::digest_pool(std::int64_t step, int layer) { return layer_digests(Section::pool, step, layer)[0]; }
-std::vector<std::uint64_t> LogFile::digest_out(std::int64_t step, int layer) { return layer_digests(Section::out, step, layer); }
+std::vector<std::uint64_t> LogFile::digest_recurrent(std::int64_t step, int layer) {
+  return layer_digests(Section::recurrent, step, layer);
+}
+std::vector<std::uint64_t> LogFile::digest_conv(std::int64_t step, int layer) {
+  return layer_digests(Section::conv, step, layer);
+}
+std::uint64_t LogFile::digest_pool(std::int64_t step, int layer) {
+  return layer_digests(Section::pool, step, layer)[0];
+}
+std::vector<std::uint64_t> LogFile::digest_out(std::int64_t step, int layer) {
+  return layer_digests(Section::out, step, layer);
+}
 
-std::unique_ptr<Log> open_log(const std::string& path) { return std::make_unique<LogFile>(path); }
+std::unique_ptr<Log> open_log(const std::string& path) {
+  try_in_child(path, [&] { read_skeleton(path); });
+  return std::make_unique<LogFile>(path);
+}
 
 }  // namespace gdnsim

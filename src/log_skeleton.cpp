@@ -71,7 +71,8 @@ void read_steps(const h5::Group& root, LogHeader& header) {
     throw error(group.where(), " @", kFirstStep, ": expected 0 to 2^31 - 1, found ", header.first_step);
   h5::Dataset indices = group.dataset(kIndex, h5::Type::i32, {h5::kAny, h5::kAny});
   const std::uint64_t T = indices.dims()[0], B = indices.dims()[1];
-  if (T < 1 || B < 1 || B > kMaxRows) throw error(indices.where(), ": expected at least one step and row, found ", h5::text_of({T, B}));
+  if (T < 1 || B < 1 || B > kMaxRows)
+    throw error(indices.where(), ": expected at least one step and row, found ", h5::text_of({T, B}));
   const auto index = indices.read_vector<std::int32_t>();
   const auto sequence = group.read_vector<std::int64_t>(kSequence, {T, B});
   const auto rows = group.read_vector<std::int32_t>(kRows, {T});
@@ -79,9 +80,9 @@ void read_steps(const h5::Group& root, LogHeader& header) {
   header.steps = static_cast<std::int64_t>(T);
   header.rows = static_cast<int>(B);
   for (std::size_t t = 0; t < T; ++t)
-    header.plans.push_back(make_plan(header.model, header.first_step + static_cast<std::int64_t>(t), static_cast<Path>(path[t]),
-                                     std::span(index).subspan(t * B, B), std::span(sequence).subspan(t * B, B), rows[t],
-                                     group.where()));
+    header.plans.push_back(make_plan(header.model, header.first_step + static_cast<std::int64_t>(t),
+                                     static_cast<Path>(path[t]), std::span(index).subspan(t * B, B),
+                                     std::span(sequence).subspan(t * B, B), rows[t], group.where()));
 }
 
 // ---- which layers, taps and states
@@ -135,14 +136,16 @@ void require_state(const h5::Group& root, const LogHeader& header, const LogLayo
   const auto blocks = group.read_vector<std::int32_t>(kBlock, {S, static_cast<std::uint64_t>(header.rows)});
   const auto differ = std::ranges::mismatch(blocks, layout.kept_blocks);
   if (differ.in1 == blocks.end()) return;
-  const std::size_t at = static_cast<std::size_t>(differ.in1 - blocks.begin()), B = static_cast<std::size_t>(header.rows);
+  const std::size_t at = static_cast<std::size_t>(differ.in1 - blocks.begin()),
+                    B = static_cast<std::size_t>(header.rows);
   throw error(group.where(kBlock), "[", at / B, ", ", at % B, "]: expected ", *differ.in2, ", found ", *differ.in1);
 }
 
 // ---- header digests and data datasets
 
 void write_parts(h5::Group& root, const LogHeader& header) {
-  for (const HeaderPart& part : header_parts(header)) root.set_string(std::string(kDigestPrefix) + part.name, hex(part.digest));
+  for (const HeaderPart& part : header_parts(header))
+    root.set_string(std::string(kDigestPrefix) + part.name, hex(part.digest));
 }
 
 void require_parts(const h5::Group& root, const LogHeader& header, const std::string& path) {
@@ -182,7 +185,8 @@ LogLayout write_skeleton(const std::string& path, const std::string& shown, cons
     root.set_string(kFormat, kLogFormat);
     root.set_int(kVersion, kLogVersion);
     write_model(root, header.model);
-    root.group(kModel).create_vector(kLayers, {header.layers.size()}, std::vector<std::int32_t>(header.layers.begin(), header.layers.end()));
+    root.group(kModel).create_vector(kLayers, {header.layers.size()},
+                                     std::vector<std::int32_t>(header.layers.begin(), header.layers.end()));
     h5::Group contracts = root.create_group(kContract);
     write_contract(contracts, kDecode, header.contracts.decode);
     write_contract(contracts, kMixed, header.contracts.mixed);

@@ -22,7 +22,9 @@ bool is_begun(const Commit& record, const Commit& whole) {
   return all_zero(found.subspan(static_cast<std::size_t>(differ.in1 - found.begin())));
 }
 
-std::string place(int layer, std::size_t row) { return "layer " + std::to_string(layer) + ", row " + std::to_string(row); }
+std::string place(int layer, std::size_t row) {
+  return "layer " + std::to_string(layer) + ", row " + std::to_string(row);
+}
 
 const char* const kAltered = ": the bytes do not match their digest";
 const char* const kAlteredDigest = ": the digest does not match the bytes, nor the chain";
@@ -115,7 +117,8 @@ LogFault LogFile::verify_row_digests(std::size_t t, std::size_t slot, std::size_
   for (std::size_t hv = 0; hv < HV; ++hv)
     if (heads[hv] != expected.heads[hv]) return disagree(Section::recurrent, ", head " + std::to_string(hv));
   if (conv_digest != expected.conv) return disagree(Section::conv, "");
-  if (!active && !all_zero(recurrent)) return fault(layout_.state[0], t, where + ": expected zeros where no state is kept");
+  if (!active && !all_zero(recurrent))
+    return fault(layout_.state[0], t, where + ": expected zeros where no state is kept");
   if (!active && !all_zero(conv)) return fault(layout_.state[1], t, where + ": expected zeros where no state is kept");
   return {};
 }
@@ -133,7 +136,8 @@ LogFault LogFile::verify_rest(const Chain& last, StepDigests& digests) const {
   for (std::size_t t = first + 1; t < static_cast<std::size_t>(header_.steps); ++t)
     if (read_commit(t) != Commit{})
       return fault(layout_.commit, first,
-                   "the record is missing, though step " + std::to_string(header_.first_step + static_cast<std::int64_t>(t)) + " has one");
+                   "the record is missing, though step " +
+                       std::to_string(header_.first_step + static_cast<std::int64_t>(t)) + " has one");
   return {};
 }
 

@@ -78,8 +78,10 @@ void FileLogWriter::step_done(std::int64_t step) {
   GDNSIM_CHECK(layers_done_ == header_.layers.size() && step == header_.first_step + done_);
   chain_ = digests_.chain(chain_);
   const Commit record = seal(step, chain_);
-  if (done_ < known_) compare_commit(record);
-  else write_commit(record);
+  if (done_ < known_)
+    compare_commit(record);
+  else
+    write_commit(record);
   if (header_.state.keeps(done_, header_.steps)) ++kept_;
   ++done_;
   layers_done_ = 0;
@@ -115,7 +117,8 @@ void FileLogWriter::sync(const char* what) {
   if (const int failed = file_.sync()) fail(std::string("cannot sync the ") + what, failed);
 }
 
-void FileLogWriter::put(const Extent& extent, std::initializer_list<std::uint64_t> index, std::span<const std::byte> bytes) {
+void FileLogWriter::put(const Extent& extent, std::initializer_list<std::uint64_t> index,
+                        std::span<const std::byte> bytes) {
   if (!failure_.empty()) throw Error(failure_);
   if (done_ < known_) return;  // there already
   if (const int failed = file_.write_at(extent.at(index), bytes)) fail(extent.path() + ": cannot be written", failed);
@@ -128,8 +131,9 @@ std::span<const std::byte> FileLogWriter::zeros(std::size_t bytes) {
 }
 
 void FileLogWriter::fail(const std::string& what, int code) {
-  const std::string last = committed() == 0 ? "no step is complete"
-                                            : "the last complete step is " + std::to_string(header_.first_step + committed() - 1);
+  const std::string last = committed() == 0
+                               ? "no step is complete"
+                               : "the last complete step is " + std::to_string(header_.first_step + committed() - 1);
   failure_ = path_ + ": " + what + ": " + errno_text(code) + "; " + last;
   throw Error(failure_);
 }

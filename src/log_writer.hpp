@@ -19,8 +19,15 @@ class FileLogWriter final : public LogWriter {
   /// `known` steps are complete in the file already: they are recomputed and compared with their records, not written.
   FileLogWriter(std::string path, const LogHeader& header, const LogOptions& options, LogLayout layout, RawFile file,
                 std::int64_t known)
-      : path_(std::move(path)), header_(header), options_(options), layout_(std::move(layout)), file_(std::move(file)),
-        pool_(header.model, header.layers), digests_(layout_), chain_(header_digest(header_parts(header))), known_(known) {}
+      : path_(std::move(path)),
+        header_(header),
+        options_(options),
+        layout_(std::move(layout)),
+        file_(std::move(file)),
+        pool_(header.model, header.layers),
+        digests_(layout_),
+        chain_(header_digest(header_parts(header))),
+        known_(known) {}
 
   void event_applied(const Event& event, int layer, Pool&) override {
     if (event.kind != EventKind::free) pool_.touch(layer, event.block);
@@ -34,7 +41,9 @@ class FileLogWriter final : public LogWriter {
   void close() override;
 
  private:
-  bool logged(std::int64_t step) const { return step >= header_.first_step && step < header_.first_step + header_.steps; }
+  bool logged(std::int64_t step) const {
+    return step >= header_.first_step && step < header_.first_step + header_.steps;
+  }
   void write_outputs(const StepView& view, std::size_t slot);
   void write_rows(const StepView& view, std::size_t slot);
   void write_state(std::size_t slot, std::size_t row);
@@ -51,8 +60,8 @@ class FileLogWriter final : public LogWriter {
   const LogLayout layout_;
   RawFile file_;
   PoolDigest pool_;
-  StepDigests digests_;       // of the step under way
-  Chain chain_;               // of the last step done
+  StepDigests digests_;  // of the step under way
+  Chain chain_;          // of the last step done
   const std::int64_t known_;
   bool started_ = false;
   std::int64_t done_ = 0;        // logged steps done, written or compared

@@ -48,7 +48,8 @@ std::vector<Patch> MemoryFile::contents() const {
     const std::uint64_t stop = knows_holes ? seek(at, SEEK_HOLE, end) : end;
     Patch patch{at, std::vector<std::byte>(static_cast<std::size_t>(stop - at))};
     for (std::size_t done = 0; done < patch.bytes.size();) {
-      const ssize_t got = ::pread(descriptor_, patch.bytes.data() + done, patch.bytes.size() - done, static_cast<off_t>(at + done));
+      const ssize_t got =
+          ::pread(descriptor_, patch.bytes.data() + done, patch.bytes.size() - done, static_cast<off_t>(at + done));
       if (got <= 0) throw error(shown_, ": the skeleton cannot be read: ", errno_text(got < 0 ? errno : EIO));
       done += static_cast<std::size_t>(got);
     }

@@ -24,7 +24,9 @@ class MemoryFile {
  public:
   /// Throws Error with `shown` as the file's name.
   explicit MemoryFile(const std::string& shown);
-  MemoryFile(MemoryFile&& other) noexcept : descriptor_(other.descriptor_), shown_(std::move(other.shown_)) { other.descriptor_ = -1; }
+  MemoryFile(MemoryFile&& other) noexcept : descriptor_(other.descriptor_), shown_(std::move(other.shown_)) {
+    other.descriptor_ = -1;
+  }
   MemoryFile& operator=(MemoryFile&& other) noexcept;
   ~MemoryFile();
 

@@ -15,7 +15,8 @@ namespace {
 /// An integer attribute that fits an int; the ranges of a model are checked by `validate`.
 int small_int(const h5::Group& group, std::string_view name) {
   const std::int64_t value = group.int_attribute(name);
-  if (value != static_cast<int>(value)) throw error(group.where(), " @", name, ": expected a small integer, found ", value);
+  if (value != static_cast<int>(value))
+    throw error(group.where(), " @", name, ": expected a small integer, found ", value);
   return static_cast<int>(value);
 }
 
@@ -34,7 +35,8 @@ std::string quoted(const std::string& text) {
 }
 
 template <class Enum>
-Enum word(const h5::Group& group, std::string_view name, std::optional<Enum> (*parse)(std::string_view), std::string_view words) {
+Enum word(const h5::Group& group, std::string_view name, std::optional<Enum> (*parse)(std::string_view),
+          std::string_view words) {
   const std::string text = group.string_attribute(name);
   const std::optional<Enum> value = parse(text);
   if (!value) throw error(group.where(), " @", name, ": expected ", words, ", found ", quoted(text));
@@ -42,8 +44,8 @@ Enum word(const h5::Group& group, std::string_view name, std::optional<Enum> (*p
 }
 
 template <class Enum>
-Enum word_or(const h5::Group& group, std::string_view name, std::optional<Enum> (*parse)(std::string_view), std::string_view words,
-             Enum otherwise) {
+Enum word_or(const h5::Group& group, std::string_view name, std::optional<Enum> (*parse)(std::string_view),
+             std::string_view words, Enum otherwise) {
   return group.has_attribute(name) ? word(group, name, parse, words) : otherwise;
 }
 
@@ -53,19 +55,22 @@ void read_layer_ids(const h5::Group& group, Model& model) {
   for (std::size_t l = 0; l < model.layer_ids.size(); ++l) {
     const std::int32_t id = model.layer_ids[l];
     if (id < 0) throw error(group.where(kLayerIds), "[", l, "]: expected 0 or more, found ", id);
-    if (!seen.insert(id).second) throw error(group.where(kLayerIds), "[", l, "]: expected each layer once, found ", id, " again");
+    if (!seen.insert(id).second)
+      throw error(group.where(kLayerIds), "[", l, "]: expected each layer once, found ", id, " again");
   }
 }
 
 }  // namespace
 
 void require_format(const h5::Group& root, std::string_view format, int newest) {
-  if (!root.has_attribute(kFormat)) throw error(root.where(), " @", kFormat, ": expected \"", format, "\", found nothing");
+  if (!root.has_attribute(kFormat))
+    throw error(root.where(), " @", kFormat, ": expected \"", format, "\", found nothing");
   const std::string found = root.string_attribute(kFormat);
   if (found != format) throw error(root.where(), " @", kFormat, ": expected \"", format, "\", found ", quoted(found));
   const std::int64_t version = root.int_attribute(kVersion);
   if (version > newest)
-    throw error(root.where(), " @", kVersion, ": expected at most ", newest, ", found ", version, ": the file is of a newer version than this program reads");
+    throw error(root.where(), " @", kVersion, ": expected at most ", newest, ", found ", version,
+                ": the file is of a newer version than this program reads");
   if (version < 1) throw error(root.where(), " @", kVersion, ": expected 1 or more, found ", version);
 }
 

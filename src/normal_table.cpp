@@ -8,11 +8,13 @@ namespace gdnsim {
 namespace {
 
 __extension__ using Wide = unsigned __int128;
-constexpr int kGridBits = 12;               // h = 2^-12
+constexpr int kGridBits = 12;                   // h = 2^-12
 constexpr std::size_t kGrid = 8u << kGridBits;  // up to x = 8; the area beyond is 1e-15
 constexpr std::uint64_t kOne = std::uint64_t{1} << 62;
 
-std::uint64_t times(std::uint64_t a, std::uint64_t b) { return static_cast<std::uint64_t>(static_cast<Wide>(a) * b >> 62); }
+std::uint64_t times(std::uint64_t a, std::uint64_t b) {
+  return static_cast<std::uint64_t>(static_cast<Wide>(a) * b >> 62);
+}
 
 /// exp(-x^2 / 2) at x = n h, in units of 2^-62.
 std::vector<std::uint64_t> density() {
@@ -40,7 +42,7 @@ NormalTable::NormalTable() {
   const std::vector<Wide> area = tail_areas(density());
   std::size_t n = kGrid;  // the grid interval [n, n + 1] that holds the wanted area; x falls as p grows
   for (std::size_t knot = 0; knot < knots_.size(); ++knot) {
-    const Wide steps = kSteps + knot % kSteps;                          // p = steps 2^(octave - kStepBits - 32)
+    const Wide steps = kSteps + knot % kSteps;  // p = steps 2^(octave - kStepBits - 32)
     const Wide wanted = area[0] * steps >> (32 + kStepBits - knot / kSteps);
     while (n == kGrid || (n > 0 && area[n] < wanted)) --n;
     const Wide inside = area[n] > wanted ? area[n] - wanted : 0;

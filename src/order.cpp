@@ -5,6 +5,7 @@
 #include <bit>
 #include <cmath>
 
+#include "gdnsim/clones.hpp"
 #include "gdnsim/error.hpp"
 
 namespace gdnsim {
@@ -28,12 +29,12 @@ int lane_width(Lane lane, int n, const DotContext& context) {
 
 int power_of_two_above(int n) { return static_cast<int>(std::bit_ceil(static_cast<unsigned>(n))); }
 
-float accumulate(Product product, float x, float y, float sum) {
+GDNSIM_INLINE float accumulate(Product product, float x, float y, float sum) {
   return product == Product::fma ? std::fma(x, y, sum) : sum + x * y;
 }
 
 /// One lane: its first product is rounded on its own; the others follow in order.
-float lane_sum(const DotOrder& order, const float* x, const float* y, int begin, int end) {
+GDNSIM_INLINE float lane_sum(const DotOrder& order, const float* x, const float* y, int begin, int end) {
   const bool swapped = order.order == LaneOrder::swapped && end - begin >= 2;
   const int first = swapped ? begin + 1 : begin;
   float sum = x[first] * y[first];
@@ -43,7 +44,7 @@ float lane_sum(const DotOrder& order, const float* x, const float* y, int begin,
 }
 
 /// Combines `n` values in place and returns the result. Both butterflies need n to be a power of two.
-float combine(Tree tree, float* values, int n) {
+GDNSIM_INLINE float combine(Tree tree, float* values, int n) {
   if (tree == Tree::sequential) {
     float sum = values[0];
     for (int i = 1; i < n; ++i) sum += values[i];
@@ -60,7 +61,7 @@ float combine(Tree tree, float* values, int n) {
 }
 
 /// The first exchange of a group with one element a lane, fused: fma(x, y, round(x' * y')) over the two halves (rule D5).
-float fused_exchange(const DotOrder& order, const float* x, const float* y, int begin) {
+GDNSIM_INLINE float fused_exchange(const DotOrder& order, const float* x, const float* y, int begin) {
   std::array<float, 64> half{};
   const int distance = order.group / 2;
   const auto at = [&](const float* row, int i) { return i < order.n ? row[i] : 0.0f; };
@@ -71,7 +72,7 @@ float fused_exchange(const DotOrder& order, const float* x, const float* y, int 
   return combine(order.tree, half.data(), distance);
 }
 
-float group_sum(const DotOrder& order, const float* x, const float* y, int first_lane, float* lanes) {
+GDNSIM_INLINE float group_sum(const DotOrder& order, const float* x, const float* y, int first_lane, float* lanes) {
   if (order.exchange == Exchange::fused) return fused_exchange(order, x, y, first_lane);
   for (int i = 0; i < order.group; ++i) {
     const int begin = (first_lane + i) * order.lane, end = std::min(begin + order.lane, order.n);
@@ -104,12 +105,13 @@ DotOrder resolve(const Dot& dot, int n, const DotContext& context) {
   return order;
 }
 
-float dot(const DotOrder& order, const float* x, const float* y) {
+GDNSIM_CLONES float dot(const DotOrder& order, const float* x, const float* y) {
   std::array<float, kMaxRow> lanes, sums;
+  lanes[0] = 0.0f;
   const int groups = (order.lanes + order.group - 1) / order.group;
-  for (int i = 0; i < groups; ++i)
-    sums[static_cast<std::size_t>(i)] = group_sum(order, x, y, i * order.group, lanes.data());
+  sums[0] = group_sum(order, x, y, 0, lanes.data());
   if (groups == 1) return sums[0];
+  for (int i = 1; i < groups; ++i) sums[static_cast<std::size_t>(i)] = group_sum(order, x, y, i * order.group, lanes.data());
   int padded = groups;
   if (order.groups != Tree::sequential) padded = power_of_two_above(groups);
   for (int i = groups; i < padded; ++i) sums[static_cast<std::size_t>(i)] = 0.0f;

@@ -128,7 +128,8 @@ bool is_locked(const std::string& path) {
 }
 
 int rename_file(const std::string& from, const std::string& to, bool replace) {
-  const int failed = replace ? (std::rename(from.c_str(), to.c_str()) == 0 ? 0 : errno) : rename_without_replacing(from, to);
+  const int failed =
+      replace ? (std::rename(from.c_str(), to.c_str()) == 0 ? 0 : errno) : rename_without_replacing(from, to);
   if (failed == 0) sync_directory_of(to);
   return failed;
 }

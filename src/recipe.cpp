@@ -17,7 +17,8 @@ constexpr std::size_t kMaxFile = 1 << 24;
 
 // Words of each enum, in the enum's order.
 constexpr std::string_view kDraws[] = {"normal", "uniform", "log_of_uniform", "constant"};
-constexpr std::string_view kSpecials[] = {"nan", "payload", "inf", "minus_inf", "zero", "minus_zero", "denormal", "largest"};
+constexpr std::string_view kSpecials[] = {"nan",  "payload",    "inf",      "minus_inf",
+                                          "zero", "minus_zero", "denormal", "largest"};
 constexpr std::string_view kTensors[] = {"mixed_qkv", "a", "b", "z"};
 constexpr std::string_view kStarts[] = {"zero", "load"};
 constexpr std::string_view kPlacements[] = {"packed", "sticky"};
@@ -38,8 +39,11 @@ std::string word_of(std::span<const std::string_view> words, Enum value) {
 Draw read_draw(JsonReader reader, const Json& json, const std::string& path) {
   const auto word = std::find_if(std::begin(kDraws), std::end(kDraws), [&](auto name) { return reader.has(name); });
   if (word == std::end(kDraws))
-    reader.refuse(path, "one of {\"normal\": [mean, deviation]}, {\"uniform\": [low, high]}, {\"log_of_uniform\": [low, high]}, "
-                        "{\"constant\": value}", json);
+    reader.refuse(
+        path,
+        "one of {\"normal\": [mean, deviation]}, {\"uniform\": [low, high]}, {\"log_of_uniform\": [low, high]}, "
+        "{\"constant\": value}",
+        json);
   Draw draw{static_cast<Draw::Kind>(word - std::begin(kDraws)), 0, 0};
   if (draw.kind == Draw::Kind::constant) {
     reader.number(*word, draw.first);
@@ -153,7 +157,8 @@ void read_keys(JsonReader reader, KeyRecipe& keys) {
 void read_specials(JsonReader reader, SpecialRecipe& specials) {
   reader.number("rate", 0, 1, specials.rate);
   if (reader.has("kinds"))
-    for (std::size_t kind : reader.words("kinds", kSpecials)) specials.kinds.push_back(static_cast<SpecialRecipe::Kind>(kind));
+    for (std::size_t kind : reader.words("kinds", kSpecials))
+      specials.kinds.push_back(static_cast<SpecialRecipe::Kind>(kind));
   if (reader.has("tensors")) {
     bool* const flags[] = {&specials.mixed_qkv, &specials.a, &specials.b, &specials.z};
     for (bool* flag : flags) *flag = false;
@@ -198,7 +203,8 @@ void read_states(JsonReader reader, StateRecipe& states) {
 }
 
 Json print(const StateRecipe& states) {
-  return {{"start", word_of(kStarts, states.start)}, {"recurrent", print(states.recurrent)}, {"conv", print(states.conv)}};
+  return {
+      {"start", word_of(kStarts, states.start)}, {"recurrent", print(states.recurrent)}, {"conv", print(states.conv)}};
 }
 
 // ---- schedule ----

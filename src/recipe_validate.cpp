@@ -15,12 +15,15 @@ void expect(bool holds, const std::string& where, const char* key, const char* e
 void check(const Draw& draw, const std::string& where, const char* key) {
   expect(std::isfinite(draw.first) && std::isfinite(draw.second), where, key, "finite numbers");
   switch (draw.kind) {
-    case Draw::Kind::normal: return expect(draw.second >= 0, where, key, "a deviation of 0 or more");
+    case Draw::Kind::normal:
+      return expect(draw.second >= 0, where, key, "a deviation of 0 or more");
     case Draw::Kind::uniform:
     case Draw::Kind::log_of_uniform:
-      expect(draw.first <= draw.second && std::isfinite(draw.second - draw.first), where, key, "low <= high, not too far apart");
+      expect(draw.first <= draw.second && std::isfinite(draw.second - draw.first), where, key,
+             "low <= high, not too far apart");
       return expect(draw.kind == Draw::Kind::uniform || draw.first > 0, where, key, "low > 0, to have a logarithm");
-    case Draw::Kind::constant: return;
+    case Draw::Kind::constant:
+      return;
   }
 }
 
@@ -53,7 +56,9 @@ void check_inputs(const InputRecipe& inputs, const std::string& where) {
 }
 
 bool rate(double value) { return value >= 0 && value <= 1; }
-bool range(const Range& range) { return range.lowest >= 1 && range.lowest <= range.highest && range.highest <= 1 << 30; }
+bool range(const Range& range) {
+  return range.lowest >= 1 && range.lowest <= range.highest && range.highest <= 1 << 30;
+}
 
 void check_schedule(const Recipe& recipe, const std::string& where) {
   const ScheduleRecipe& s = recipe.schedule;
@@ -68,8 +73,8 @@ void check_schedule(const Recipe& recipe, const std::string& where) {
   const std::int64_t running = s.running > 0 ? s.running : recipe.rows;
   const std::int64_t blocks = recipe.model.num_blocks - (recipe.model.sentinel == Sentinel::minus_one ? 0 : 1);
   if (blocks < running)
-    throw error(where, ": model.num_blocks: expected a block for each of ", running, " running sequences, found ", blocks,
-                recipe.model.sentinel == Sentinel::minus_one ? "" : " (block 0 is the null block)");
+    throw error(where, ": model.num_blocks: expected a block for each of ", running, " running sequences, found ",
+                blocks, recipe.model.sentinel == Sentinel::minus_one ? "" : " (block 0 is the null block)");
 }
 
 }  // namespace
@@ -77,10 +82,12 @@ void check_schedule(const Recipe& recipe, const std::string& where) {
 void validate(const Recipe& recipe, const std::string& where) {
   validate(recipe.model, where + ": model");
   const std::set<std::int32_t> ids(recipe.model.layer_ids.begin(), recipe.model.layer_ids.end());
-  expect(ids.size() == recipe.model.layer_ids.size(), where, "model.layer_ids", "each layer once (a layer's id addresses its values)");
+  expect(ids.size() == recipe.model.layer_ids.size(), where, "model.layer_ids",
+         "each layer once (a layer's id addresses its values)");
   expect(*ids.begin() >= 0 && *ids.rbegin() < 1 << 24, where, "model.layer_ids", "ids from 0 to 2^24 - 1");
   expect(recipe.model.num_blocks <= INT32_MAX, where, "model.num_blocks", "at most 2^31 - 1");
-  expect(recipe.model.state_elements() <= std::int64_t{1} << 31, where, "model", "at most 2^31 elements in a recurrent block");
+  expect(recipe.model.state_elements() <= std::int64_t{1} << 31, where, "model",
+         "at most 2^31 elements in a recurrent block");
   expect(recipe.steps >= 1 && recipe.steps <= 1 << 24, where, "steps", "1 to 2^24");
   expect(recipe.rows >= 1 && recipe.rows <= 1 << 20, where, "rows", "1 to 2^20");
   expect(recipe.steps * recipe.rows <= 1 << 28, where, "steps", "steps x rows at most 2^28");

@@ -81,7 +81,9 @@ void run_layers(Stream& stream, Recording& recording, Backend& backend, const Re
   if (options.mode != Mode::carried && !starts)
     result.local.note = "no state was recorded or loaded, so there is nothing to start a step from: carried is the only comparison";
   else if (options.mode == Mode::both && !reran)
-    result.local.note = "same as carried: our state equals every recorded one, so starting from it changes nothing";
+    result.local.note = result.carried.snapshots > 0
+                            ? "same as carried: our state equals every recorded one, so starting from it changes nothing"
+                            : "same as carried: every sequence starts from a loaded state, and no later state was recorded";
 }
 
 void judge(const Recording& recording, const ReplayOptions& options, ReplayResult& result) {
@@ -113,20 +115,37 @@ ReplayResult run_with(Stream& stream, Recording& recording, Backend& backend, co
   return result;
 }
 
-/// Where the first steps could not tell some presets apart, the whole file may: the first that matches all of it wins.
+/// The first divergence under other contracts, or nothing; stops as soon as it is found.
+std::optional<Divergence> first_under(Stream& stream, Recording& recording, Backend& backend, const Slice& slice,
+                                      const ContractSet& contracts) {
+  std::optional<Divergence> first;
+  for (int layer : slice.layers) {
+    const LayerReplay found = replay_layer(stream, recording, backend, contracts, slice.last_step,
+                                           {layer, slice.first_step, false, nullptr, true});
+    const auto& theirs = found.comparer.first();
+    if (theirs && (!first || precedes(*theirs, *first))) first = theirs;
+  }
+  return first;
+}
+
+/// Where the first steps could not tell some presets apart, the whole file may: the one that goes furthest is taken.
 ReplayResult settle_ties(Stream& stream, Recording& recording, Backend& backend, const ReplayOptions& options,
                          ReplayResult result) {
-  const std::vector<ContractSet> ties = result.contract.ties;
-  for (const ContractSet& tie : ties) {
-    if (result.verdict != Verdict::diverged) break;
-    ContractChoice choice = result.contract;
-    choice.contracts = tie;
-    choice.chosen_by += "; '" + result.contract.contracts.decode.name + "' diverges later, '" + tie.decode.name + "' was as good at first";
-    ReplayResult other = run_with(stream, recording, backend, options, result.slice, std::move(choice));
-    const bool later = other.first() && result.first() && precedes(*result.first(), *other.first());
-    if (other.verdict == Verdict::match || later) result = std::move(other);
+  if (result.verdict != Verdict::diverged || result.contract.ties.empty()) return result;
+  const ContractSet* best = nullptr;
+  std::optional<Divergence> furthest = result.carried.done ? result.carried.first : result.local.first;
+  for (const ContractSet& tie : result.contract.ties) {
+    const auto first = first_under(stream, recording, backend, result.slice, tie);
+    if (first && !precedes(*furthest, *first)) continue;
+    best = &tie;
+    furthest = first;
+    if (!first) break;
   }
-  return result;
+  if (best == nullptr) return result;
+  ContractChoice choice = result.contract;
+  choice.contracts = *best;
+  choice.chosen_by += "; of those that were as good, '" + contract_name(*best) + "' goes furthest on the whole";
+  return run_with(stream, recording, backend, options, result.slice, std::move(choice));
 }
 
 }  // namespace

@@ -31,11 +31,10 @@ void ReplayObserver::event_applied(const Event& event, int, Pool&) {
 }
 
 void ReplayObserver::after(const StepView& view) {
-  if (view.step >= options_.first_step) {
-    if (view.executed) compare_taps(view);
-    compare_snapshots(view);
-    if (view.executed) compare_digests(view);
-  }
+  const bool selected = view.step >= options_.first_step;
+  if (selected && view.executed) compare_taps(view);
+  visit_snapshots(view, selected);
+  if (selected && view.executed) compare_digests(view);
   comparer_.step_done(view.plan);
   if (options_.on_step) options_.on_step();
 }
@@ -49,22 +48,26 @@ void ReplayObserver::compare_taps(const StepView& view) {
   }
 }
 
-void ReplayObserver::compare_snapshots(const StepView& view) {
+/// Compares the snapshots of a selected step; in local mode puts every recorded state in place, selected or not.
+void ReplayObserver::visit_snapshots(const StepView& view, bool selected) {
   const auto snapshots = recording_.snapshots();
   snapshot_here_ = false;
   for (; next_snapshot_ < snapshots.size() && snapshots[next_snapshot_].step <= view.step; ++next_snapshot_) {
     const Snapshot& snapshot = snapshots[next_snapshot_];
-    if (snapshot.step < view.step || snapshot.layer != options_.layer) continue;
-    snapshot_here_ = true;
-    ++snapshots_;
-    view.pool.read(options_.layer, snapshot.block, got_recurrent_, got_conv_);
+    if (snapshot.step < view.step || snapshot.layer != options_.layer || (!selected && !options_.local)) continue;
     recording_.read_snapshot(snapshot, want_recurrent_, want_conv_);
-    const bool equal = comparer_.state(view.plan, snapshot.block, got_recurrent_, want_recurrent_, got_conv_, want_conv_);
-    state_differs_ |= !equal;
+    if (selected) compare_snapshot(view, snapshot);
     if (!options_.local) continue;
-    if (!equal) view.pool.write(options_.layer, snapshot.block, want_recurrent_, want_conv_);
+    view.pool.write(options_.layer, snapshot.block, want_recurrent_, want_conv_);
     comparer_.pin(snapshot.block, view.step + 1);
   }
+}
+
+void ReplayObserver::compare_snapshot(const StepView& view, const Snapshot& snapshot) {
+  snapshot_here_ = true;
+  ++snapshots_;
+  view.pool.read(options_.layer, snapshot.block, got_recurrent_, got_conv_);
+  state_differs_ |= !comparer_.state(view.plan, snapshot.block, got_recurrent_, want_recurrent_, got_conv_, want_conv_);
 }
 
 /// A log's digests stand in for the states that its policy did not keep.

@@ -17,11 +17,13 @@ class ReplayObserver final : public Observer {
     std::int64_t first_step;  // earlier steps are run but not compared
     bool local = false;
     std::function<void()> on_step;
+    bool stop_at_first = false;
   };
   ReplayObserver(Stream& stream, Recording& recording, const Options& options);
 
   void event_applied(const Event& event, int layer, Pool& pool) override;
   void after(const StepView& view) override;
+  bool enough() const override { return options_.stop_at_first && comparer_.first().has_value(); }
 
   const LayerComparer& comparer() const { return comparer_; }
   std::uint64_t snapshots() const { return snapshots_; }
@@ -29,7 +31,8 @@ class ReplayObserver final : public Observer {
 
  private:
   void compare_taps(const StepView& view);
-  void compare_snapshots(const StepView& view);
+  void visit_snapshots(const StepView& view, bool selected);
+  void compare_snapshot(const StepView& view, const Snapshot& snapshot);
   void compare_digests(const StepView& view);
 
   Recording& recording_;

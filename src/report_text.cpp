@@ -57,6 +57,7 @@ void print_place(std::ostream& out, const Divergence& d) {
   out << "  at       step " << d.step << ", layer " << d.layer << " (model layer " << d.layer_id << "), tap " << name_of(d.tap);
   if (d.row >= 0) out << ", row " << d.row << ", sequence " << d.sequence;
   if (d.block >= 0) out << ", block " << d.block;
+  if (d.block < 0 && d.kind == DiffClass::digest) out << " of a block that no row named";
   if (d.head >= 0) out << ", head " << d.head;
   if (d.element >= 0) out << ", element " << d.element;
   out << "\n";
@@ -86,7 +87,7 @@ void print_first(std::ostream& out, const Report& report, const Divergence& d) {
 void print_contract(std::ostream& out, const Report& report) {
   const ContractSet& contracts = report.contract.contracts;
   out << "contract  " << contracts.decode.name;
-  if (contracts.mixed.name != contracts.decode.name) out << " (decode), " << contracts.mixed.name << " (mixed)";
+  if (contracts.mixed != contracts.decode) out << " (decode steps), " << contracts.mixed.name << " (mixed steps)";
   out << "\n          " << report.contract.chosen_by << "\n";
 }
 

@@ -119,7 +119,8 @@ void RecipeStream::inputs(std::int64_t step, int layer, StepInputs& out) {
   out.b.resize(line_words * heads);
   out.z.resize(recipe_.inputs.z ? line_words * heads * static_cast<std::size_t>(model.V) : 0);
 #pragma omp parallel for schedule(static) if (recipe_.rows > 1)
-  for (int row = 0; row < recipe_.rows; ++row) fill_row(address_of_row(step, layer, row), static_cast<std::size_t>(row), out);
+  for (int row = 0; row < recipe_.rows; ++row)
+    fill_row(address_of_row(step, layer, row), static_cast<std::size_t>(row), out);
 }
 
 void RecipeStream::load_row(std::int32_t source, Bytes& recurrent, Bytes& conv) {

@@ -118,7 +118,8 @@ void Scheduler::load(Sequence& sequence) {
   if (recipe_.states.start == StateRecipe::Start::zero) return event(EventKind::zero, sequence.block);
   const int layers = recipe_.model.layers();
   const auto source = static_cast<std::int64_t>(out_.loads.size()) * layers;
-  if (source + layers > INT32_MAX) throw error("recipe: schedule: more than 2^31 load rows; expected fewer sequences or layers");
+  if (source + layers > INT32_MAX)
+    throw error("recipe: schedule: more than 2^31 load rows; expected fewer sequences or layers");
   for (int layer = 0; layer < layers; ++layer)
     event(EventKind::load, sequence.block, static_cast<std::int32_t>(source + layer), layer);
   out_.loads.push_back({sequence.id, sequence.resumed});
@@ -143,7 +144,8 @@ void Scheduler::end_finished() {
 
 void Scheduler::preempt() {
   for (Row& row : rows_)
-    if (row && row->position > 0 && happens(Decision::preempt, rules_.preempt, row->id, static_cast<std::uint64_t>(step_)))
+    if (row && row->position > 0 &&
+        happens(Decision::preempt, rules_.preempt, row->id, static_cast<std::uint64_t>(step_)))
       evict(row);
 }
 
@@ -187,7 +189,9 @@ void Scheduler::resume() {
 
 void Scheduler::arrive() {
   for (int place = running_; place < limit_ && room(); ++place) {
-    if (!happens(Decision::arrive, rules_.arrival, static_cast<std::uint64_t>(step_), static_cast<std::uint64_t>(place))) continue;
+    if (!happens(Decision::arrive, rules_.arrival, static_cast<std::uint64_t>(step_),
+                 static_cast<std::uint64_t>(place)))
+      continue;
     Sequence sequence;
     sequence.id = next_id_++;
     if (rules_.length) sequence.length = within(*rules_.length, word(Decision::length, sequence.id));
@@ -206,7 +210,8 @@ void Scheduler::shuffle() {
   if (!happens(Decision::shuffle, rules_.shuffle, step)) return;
   const std::size_t count = packed ? static_cast<std::size_t>(running_) : rows_.size();
   for (std::size_t i = count; i > 1; --i) {
-    const auto j = static_cast<std::size_t>(within({0, static_cast<std::int64_t>(i) - 1}, word(Decision::shuffle, step, i)));
+    const auto j =
+        static_cast<std::size_t>(within({0, static_cast<std::int64_t>(i) - 1}, word(Decision::shuffle, step, i)));
     std::swap(rows_[i - 1], rows_[j]);
   }
 }
@@ -248,11 +253,15 @@ void Scheduler::emit(const std::vector<int>& seats) {
 /// An index that marks this row as inactive; where several do, either 0 or a negative one.
 std::int32_t Scheduler::sentinel(int row) const {
   switch (recipe_.model.sentinel) {
-    case Sentinel::zero: return 0;
-    case Sentinel::minus_one: return -1;
-    case Sentinel::nonpositive: break;
+    case Sentinel::zero:
+      return 0;
+    case Sentinel::minus_one:
+      return -1;
+    case Sentinel::nonpositive:
+      break;
   }
-  const std::uint32_t any = word(Decision::sentinel, static_cast<std::uint64_t>(step_), static_cast<std::uint64_t>(row));
+  const std::uint32_t any =
+      word(Decision::sentinel, static_cast<std::uint64_t>(step_), static_cast<std::uint64_t>(row));
   return -static_cast<std::int32_t>(within({0, 1}, any));
 }
 

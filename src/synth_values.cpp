@@ -23,10 +23,13 @@ struct Affine {
 Affine affine_of(const Draw& draw) {
   const double first = draw.first, second = draw.second;
   switch (draw.kind) {
-    case Draw::Kind::normal: return {second / (1 << kNormalBits), first};
+    case Draw::Kind::normal:
+      return {second / (1 << kNormalBits), first};
     case Draw::Kind::uniform:
-    case Draw::Kind::log_of_uniform: return {static_cast<double>(static_cast<float>(second - first)) / (1 << kUniformBits), first};
-    case Draw::Kind::constant: return {0, first};
+    case Draw::Kind::log_of_uniform:
+      return {static_cast<double>(static_cast<float>(second - first)) / (1 << kUniformBits), first};
+    case Draw::Kind::constant:
+      return {0, first};
   }
   GDNSIM_CHECK(false);
   return {};
@@ -118,7 +121,8 @@ void mix_keys(const KeyChannels& channels, const Mix& mix, Address address, std:
   if (mix.next != 0) chunk_normals(address, chunk, next);
   for (std::size_t i = 0; i < kChunk; ++i)
     if (begin + i >= channels.begin && begin + i < channels.end)
-      integers[i] = static_cast<std::int32_t>((mix.base * base[i] + mix.next * next[i] + mix.noise * integers[i]) >> 20);
+      integers[i] =
+          static_cast<std::int32_t>((mix.base * base[i] + mix.next * next[i] + mix.noise * integers[i]) >> 20);
 }
 
 /// The stored word of a special value; `bits` gives sign, payload or denormal where the kind leaves them open.
@@ -128,14 +132,22 @@ std::uint32_t special_word(SpecialRecipe::Kind kind, DType type, std::uint32_t b
   const std::uint32_t sign = 1u << (width - 1), mantissa = (1u << mantissa_bits) - 1, exponent = sign - 1 - mantissa;
   const std::uint32_t any = (bits & 0x80000000u) != 0 ? sign : 0, tail = (bits & mantissa) | 1;
   switch (kind) {
-    case SpecialRecipe::Kind::nan: return exponent | (mantissa + 1) / 2;
-    case SpecialRecipe::Kind::payload: return any | exponent | tail;
-    case SpecialRecipe::Kind::inf: return exponent;
-    case SpecialRecipe::Kind::minus_inf: return sign | exponent;
-    case SpecialRecipe::Kind::zero: return 0;
-    case SpecialRecipe::Kind::minus_zero: return sign;
-    case SpecialRecipe::Kind::denormal: return any | tail;
-    case SpecialRecipe::Kind::largest: return any | (exponent - 1);
+    case SpecialRecipe::Kind::nan:
+      return exponent | (mantissa + 1) / 2;
+    case SpecialRecipe::Kind::payload:
+      return any | exponent | tail;
+    case SpecialRecipe::Kind::inf:
+      return exponent;
+    case SpecialRecipe::Kind::minus_inf:
+      return sign | exponent;
+    case SpecialRecipe::Kind::zero:
+      return 0;
+    case SpecialRecipe::Kind::minus_zero:
+      return sign;
+    case SpecialRecipe::Kind::denormal:
+      return any | tail;
+    case SpecialRecipe::Kind::largest:
+      return any | (exponent - 1);
   }
   GDNSIM_CHECK(false);
   return 0;
@@ -154,14 +166,16 @@ void chunk_words(const Address& address, std::size_t chunk, std::uint32_t (&word
 }
 
 void fill(const Draw& draw, const Address& address, DType type, std::span<std::byte> out) {
-  fill_with(draw, type, out, [&](std::size_t chunk, Integers& integers) { chunk_integers(draw.kind, address, chunk, integers); });
+  fill_with(draw, type, out,
+            [&](std::size_t chunk, Integers& integers) { chunk_integers(draw.kind, address, chunk, integers); });
 }
 
 void fill(const Draw& draw, const Address& address, std::span<float> out) {
   fill(draw, address, DType::f32, std::as_writable_bytes(out));
 }
 
-void fill_x(const Draw& draw, const KeyChannels& channels, const Address& address, DType type, std::span<std::byte> out) {
+void fill_x(const Draw& draw, const KeyChannels& channels, const Address& address, DType type,
+            std::span<std::byte> out) {
   if (channels.keys.weight == 0) return fill(draw, address, type, out);
   const Mix mix = mix_at(channels.keys, address.position);
   fill_with(draw, type, out, [&](std::size_t chunk, Integers& integers) {

@@ -12,9 +12,18 @@ namespace gdnsim {
 
 /// The last counter word holds the layer id (24 bits) and one of these. Numbers are part of the format: never reuse one.
 enum class Tensor : std::uint8_t {
-  A_log = 1, dt_bias = 2, conv_weight = 3, conv_bias = 4, norm_weight = 5,
-  x = 16, a = 17, b = 18, z = 19, key_base = 20,
-  recurrent = 32, conv = 33,
+  A_log = 1,
+  dt_bias = 2,
+  conv_weight = 3,
+  conv_bias = 4,
+  norm_weight = 5,
+  x = 16,
+  a = 17,
+  b = 18,
+  z = 19,
+  key_base = 20,
+  recurrent = 32,
+  conv = 33,
   schedule = 64,  // 64.. : one for each decision (synth_plan.cpp)
   special = 128,  // added to x, a, b or z: where special values go
 };
@@ -48,7 +57,8 @@ struct KeyChannels {
   const KeyRecipe& keys;
   std::size_t begin, end;
 };
-void fill_x(const Draw& draw, const KeyChannels& channels, const Address& address, DType type, std::span<std::byte> out);
+void fill_x(const Draw& draw, const KeyChannels& channels, const Address& address, DType type,
+            std::span<std::byte> out);
 
 /// Overwrites elements of a filled row at the recipe's rate.
 void sprinkle(const SpecialRecipe& specials, const Address& address, DType type, std::span<std::byte> row);

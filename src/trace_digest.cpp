@@ -26,11 +26,14 @@ class Hasher {
   void text(std::string_view piece) { bytes(std::as_bytes(std::span(piece))); }
   void number(std::int64_t value) { bytes(std::as_bytes(std::span(&value, 1))); }
   template <class T>
-  void vector(const std::vector<T>& values) { bytes(std::as_bytes(std::span(values))); }
+  void vector(const std::vector<T>& values) {
+    bytes(std::as_bytes(std::span(values)));
+  }
   std::string hex() const {
     const XXH128_hash_t hash = XXH3_128bits_digest(state_.get());
     char text[33];
-    std::snprintf(text, sizeof text, "%016llx%016llx", static_cast<unsigned long long>(hash.high64), static_cast<unsigned long long>(hash.low64));
+    std::snprintf(text, sizeof text, "%016llx%016llx", static_cast<unsigned long long>(hash.high64),
+                  static_cast<unsigned long long>(hash.low64));
     return text;
   }
 
@@ -41,14 +44,16 @@ class Hasher {
 static_assert(std::endian::native == std::endian::little, "digests are defined on little-endian words");
 
 void add_model(Hasher& hash, const Model& model) {
-  for (const std::int64_t count : {std::int64_t{model.H}, std::int64_t{model.HV}, std::int64_t{model.K}, std::int64_t{model.V},
-                                   std::int64_t{model.W}, model.num_blocks, std::int64_t{model.use_qk_l2norm}})
+  for (const std::int64_t count :
+       {std::int64_t{model.H}, std::int64_t{model.HV}, std::int64_t{model.K}, std::int64_t{model.V},
+        std::int64_t{model.W}, model.num_blocks, std::int64_t{model.use_qk_l2norm}})
     hash.number(count);
   hash.number(std::bit_cast<std::uint32_t>(model.scale));
   hash.number(model.norm_eps ? std::int64_t{std::bit_cast<std::uint32_t>(*model.norm_eps)} : -1);
-  for (const std::string_view word : {name_of(model.activation), name_of(model.state_dtype), name_of(model.conv_state_dtype),
-                                      name_of(model.act_dtype), name_of(model.sentinel), name_of(model.norm_gate),
-                                      name_of(model.inactive_conv_out), name_of(model.inactive_core_out)})
+  for (const std::string_view word :
+       {name_of(model.activation), name_of(model.state_dtype), name_of(model.conv_state_dtype),
+        name_of(model.act_dtype), name_of(model.sentinel), name_of(model.norm_gate), name_of(model.inactive_conv_out),
+        name_of(model.inactive_core_out)})
     hash.text(word);
   hash.vector(model.layer_ids);
 }

@@ -28,7 +28,8 @@ std::string index_text(std::int64_t i, std::int64_t width) {
   return "[" + std::to_string(i / width) + ", " + std::to_string(i % width) + "]";
 }
 
-void refuse_nan_in(std::span<const std::byte> words, DType type, std::int64_t width, std::string_view name, const std::string& where) {
+void refuse_nan_in(std::span<const std::byte> words, DType type, std::int64_t width, std::string_view name,
+                   const std::string& where) {
   const std::int64_t at = first_nan(words, type);
   if (at >= 0) throw error(where, "/", name, index_text(at, width), ": expected a number, found NaN");
 }
@@ -38,19 +39,25 @@ void refuse_nan_in(std::span<const std::byte> words, DType type, std::int64_t wi
 h5::Dims tap_axes(Tap tap, const Model& model) {
   switch (tap) {
     case Tap::conv_acc:
-    case Tap::conv_out: return {axis(model.dim())};
+    case Tap::conv_out:
+      return {axis(model.dim())};
     case Tap::q:
-    case Tap::k: return {axis(model.H), axis(model.K)};
+    case Tap::k:
+      return {axis(model.H), axis(model.K)};
     case Tap::beta:
     case Tap::g:
     case Tap::decay:
-    case Tap::rstd: return {axis(model.HV)};
+    case Tap::rstd:
+      return {axis(model.HV)};
     case Tap::dot_k:
     case Tap::u:
     case Tap::core_out:
-    case Tap::norm_out: return {axis(model.HV), axis(model.V)};
-    case Tap::state: return state_axes(model);
-    case Tap::conv_state: return conv_axes(model);
+    case Tap::norm_out:
+      return {axis(model.HV), axis(model.V)};
+    case Tap::state:
+      return state_axes(model);
+    case Tap::conv_state:
+      return conv_axes(model);
   }
   GDNSIM_CHECK(false);
   return {};
@@ -69,9 +76,12 @@ bool recordable(Tap tap) { return tap != Tap::state && tap != Tap::conv_state; }
 
 std::int64_t first_nan(std::span<const std::byte> words, DType type) {
   switch (type) {
-    case DType::f32: return first_nan_word<std::uint32_t>(words, 0x7F800000u);
-    case DType::bf16: return first_nan_word<std::uint16_t>(words, 0x7F80u);
-    case DType::f16: return first_nan_word<std::uint16_t>(words, 0x7C00u);
+    case DType::f32:
+      return first_nan_word<std::uint32_t>(words, 0x7F800000u);
+    case DType::bf16:
+      return first_nan_word<std::uint16_t>(words, 0x7F80u);
+    case DType::f16:
+      return first_nan_word<std::uint16_t>(words, 0x7C00u);
   }
   return -1;
 }
@@ -84,10 +94,12 @@ void refuse_nan(const LayerParams& params, const Model& model, const std::string
   refuse_nan_in(params.norm_weight, model.act_dtype, 0, schema::kNormWeight, where);
 }
 
-void validate_snapshots(const Model& model, std::int64_t steps, std::span<const Snapshot> snapshots, const std::string& where) {
+void validate_snapshots(const Model& model, std::int64_t steps, std::span<const Snapshot> snapshots,
+                        const std::string& where) {
   for (std::size_t s = 0; s < snapshots.size(); ++s) {
     const auto range = [&](std::string_view field, std::int64_t value, std::int64_t count) {
-      if (value < 0 || value >= count) throw error(where, "/", field, "[", s, "]: expected 0..", count - 1, ", found ", value);
+      if (value < 0 || value >= count)
+        throw error(where, "/", field, "[", s, "]: expected 0..", count - 1, ", found ", value);
     };
     range(schema::kStep, snapshots[s].step, steps);
     range(schema::kLayer, snapshots[s].layer, model.layers());

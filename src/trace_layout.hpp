@@ -24,6 +24,7 @@ std::int64_t first_nan(std::span<const std::byte> words, DType type);
 /// Throws Error naming the dataset and the index of a NaN in one layer's parameters; `where` is the group, "file: /params/0".
 void refuse_nan(const LayerParams& params, const Model& model, const std::string& where);
 /// Throws Error when a snapshot's step, layer or block is out of range; `where` is "file: /recorded/state".
-void validate_snapshots(const Model& model, std::int64_t steps, std::span<const Snapshot> snapshots, const std::string& where);
+void validate_snapshots(const Model& model, std::int64_t steps, std::span<const Snapshot> snapshots,
+                        const std::string& where);
 
 }  // namespace gdnsim

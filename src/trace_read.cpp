@@ -9,6 +9,7 @@
 #include "schema.hpp"
 #include "trace_digest.hpp"
 #include "trace_layout.hpp"
+#include "trial.hpp"
 
 namespace gdnsim {
 
@@ -96,7 +97,8 @@ class TraceFile final : public Trace {
 
 void require_complete(const Group& root) {
   const std::int64_t complete = root.int_attribute(kComplete);
-  if (complete != 1) throw error(root.where(), " @", kComplete, ": expected 1, found ", complete, ": the trace was not closed properly");
+  if (complete != 1)
+    throw error(root.where(), " @", kComplete, ": expected 1, found ", complete, ": the trace was not closed properly");
 }
 
 TraceFile::TraceFile(const std::string& path) : file_(h5::File::open(path)) {
@@ -173,9 +175,11 @@ void TraceFile::open_events(const Group& root) {
   const auto block = group->read_vector<std::int32_t>(kBlock, E);
   const auto kind = group->read_vector<std::int8_t>(kKind, E);
   const auto source = group->read_vector<std::int32_t>(kSource, E);
-  load_recurrent_ = group->find_dataset(kRecurrent, h5::type_of(model_.state_dtype), joined({kAny}, state_axes(model_)));
+  load_recurrent_ =
+      group->find_dataset(kRecurrent, h5::type_of(model_.state_dtype), joined({kAny}, state_axes(model_)));
   const std::uint64_t N = load_recurrent_ ? load_recurrent_->rows() : 0;
-  if (load_recurrent_) load_conv_ = group->dataset(kConv, h5::type_of(model_.conv_state_dtype), joined({N}, conv_axes(model_)));
+  if (load_recurrent_)
+    load_conv_ = group->dataset(kConv, h5::type_of(model_.conv_state_dtype), joined({N}, conv_axes(model_)));
   for (std::size_t e = 0; e < step.size(); ++e)
     events_.push_back({step[e], layer[e], block[e], static_cast<EventKind>(kind[e]), source[e]});
   validate_events(model_, steps_, static_cast<std::int64_t>(N), events_, file_.path());
@@ -195,7 +199,8 @@ void TraceFile::open_taps(const Group& group, Layer& layer) {
   for (std::size_t t = 0; t < kTaps; ++t) {
     const Tap tap = static_cast<Tap>(t);
     if (!recordable(tap)) continue;
-    layer.taps[t] = group.find_dataset(name_of(tap), h5::type_of(shape_of(tap, model_).type), joined(TB, tap_axes(tap, model_)));
+    layer.taps[t] =
+        group.find_dataset(name_of(tap), h5::type_of(shape_of(tap, model_).type), joined(TB, tap_axes(tap, model_)));
   }
 }
 
@@ -224,8 +229,8 @@ StepPlan TraceFile::plan(std::int64_t step) const {
   const std::size_t t = entry(step), B = static_cast<std::size_t>(rows_);
   const Path path = path_.empty() ? Path::decode : static_cast<Path>(path_[t]);
   const int present = present_.empty() ? rows_ : present_[t];
-  return make_plan(model_, step, path, std::span(index_).subspan(t * B, B), std::span(sequence_).subspan(t * B, B), present,
-                   file_.path() + ": /steps");
+  return make_plan(model_, step, path, std::span(index_).subspan(t * B, B), std::span(sequence_).subspan(t * B, B),
+                   present, file_.path() + ": /steps");
 }
 
 void TraceFile::inputs(std::int64_t step, int layer, StepInputs& out) {
@@ -234,8 +239,10 @@ void TraceFile::inputs(std::int64_t step, int layer, StepInputs& out) {
   read_entry(data.mixed_qkv, t, out.mixed_qkv);
   read_entry(data.a, t, out.a);
   read_entry(data.b, t, out.b);
-  if (data.z) read_entry(*data.z, t, out.z);
-  else out.z.clear();
+  if (data.z)
+    read_entry(*data.z, t, out.z);
+  else
+    out.z.clear();
 }
 
 void TraceFile::load_row(std::int32_t source, Bytes& recurrent, Bytes& conv) {
@@ -271,13 +278,17 @@ void TraceFile::read_tap(Tap tap, std::int64_t step, int layer, Bytes& out) {
 }
 
 void TraceFile::read_snapshot(const Snapshot& snapshot, Bytes& recurrent, Bytes& conv) {
-  GDNSIM_CHECK(state_recurrent_ && snapshot.at >= 0 && static_cast<std::uint64_t>(snapshot.at) < state_recurrent_->rows());
+  GDNSIM_CHECK(state_recurrent_ && snapshot.at >= 0 &&
+               static_cast<std::uint64_t>(snapshot.at) < state_recurrent_->rows());
   read_entry(*state_recurrent_, static_cast<std::uint64_t>(snapshot.at), recurrent);
   read_entry(*state_conv_, static_cast<std::uint64_t>(snapshot.at), conv);
 }
 
 }  // namespace
 
-std::unique_ptr<Trace> open_trace(const std::string& path) { return std::make_unique<TraceFile>(path); }
+std::unique_ptr<Trace> open_trace(const std::string& path) {
+  try_in_child(path, [&] { TraceFile trial(path); });
+  return std::make_unique<TraceFile>(path);
+}
 
 }  // namespace gdnsim

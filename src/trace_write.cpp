@@ -33,7 +33,8 @@ struct Region {
 
 Region make_region(Group& group, std::string_view name, h5::Type type, const Dims& dims) {
   h5::Dataset data = group.create_dataset(name, type, dims);
-  Region region{data.where(), data.bytes() > 0 ? data.file_offset() : 0, data.row_bytes(), std::vector<bool>(data.rows())};
+  Region region{data.where(), data.bytes() > 0 ? data.file_offset() : 0, data.row_bytes(),
+                std::vector<bool>(data.rows())};
   data.close();
   return region;
 }
@@ -78,7 +79,8 @@ void validate_header(const TraceHeader& header, const std::string& path) {
   validate_events(model, header.steps, header.load_rows, header.events, path);
   validate_snapshots(model, header.steps, header.snapshots, path + ": /recorded/state");
   for (const Tap tap : {Tap::state, Tap::conv_state})
-    if (header.taps.has(tap)) throw error(path, ": /recorded: expected no tap ", name_of(tap), ": states are snapshots");
+    if (header.taps.has(tap))
+      throw error(path, ": /recorded: expected no tap ", name_of(tap), ": states are snapshots");
 }
 
 void write_params(Group& root, const TraceHeader& header) {
@@ -151,7 +153,8 @@ void lay_out_snapshots(Group& recorded, const TraceHeader& header, Regions& regi
   write_column<std::int32_t>(group, kLayer, header.snapshots, [](const Snapshot& snapshot) { return snapshot.layer; });
   write_column<std::int32_t>(group, kBlock, header.snapshots, [](const Snapshot& snapshot) { return snapshot.block; });
   const Dims S{header.snapshots.size()};
-  regions.state_recurrent = make_region(group, kRecurrent, h5::type_of(model.state_dtype), joined(S, state_axes(model)));
+  regions.state_recurrent =
+      make_region(group, kRecurrent, h5::type_of(model.state_dtype), joined(S, state_axes(model)));
   regions.state_conv = make_region(group, kConv, h5::type_of(model.conv_state_dtype), joined(S, conv_axes(model)));
 }
 
@@ -165,7 +168,8 @@ void lay_out_recorded(Group& root, const TraceHeader& header, Regions& regions) 
       const Tap tap = static_cast<Tap>(t);
       if (!header.taps.has(tap)) continue;
       const h5::Type type = h5::type_of(shape_of(tap, header.model).type);
-      regions.layers[axis(l)].taps[tap] = make_region(group, name_of(tap), type, joined(TB, tap_axes(tap, header.model)));
+      regions.layers[axis(l)].taps[tap] =
+          make_region(group, name_of(tap), type, joined(TB, tap_axes(tap, header.model)));
     }
   }
   if (!header.snapshots.empty()) lay_out_snapshots(recorded, header, regions);
@@ -204,7 +208,8 @@ class TraceFileWriter final : public TraceWriter {
   TraceFileWriter(const std::string& path, const TraceHeader& header, bool force);
   void write_plan(const StepPlan& plan) override;
   void write_inputs(std::int64_t step, int layer, const StepInputs& inputs) override;
-  void write_load_row(std::int64_t source, std::span<const std::byte> recurrent, std::span<const std::byte> conv) override;
+  void write_load_row(std::int64_t source, std::span<const std::byte> recurrent,
+                      std::span<const std::byte> conv) override;
   void write_tap(Tap tap, std::int64_t step, int layer, std::span<const std::byte> rows) override;
   void write_snapshot(std::int64_t at, std::span<const std::byte> recurrent, std::span<const std::byte> conv) override;
   void finish() override;
@@ -226,7 +231,12 @@ class TraceFileWriter final : public TraceWriter {
 };
 
 TraceFileWriter::TraceFileWriter(const std::string& path, const TraceHeader& header, bool force)
-    : path_(path), force_(force), model_(header.model), events_(header.events), has_z_(header.has_z), has_path_(header.has_path) {
+    : path_(path),
+      force_(force),
+      model_(header.model),
+      events_(header.events),
+      has_z_(header.has_z),
+      has_path_(header.has_path) {
   struct stat status {};
   if (!force && ::lstat(path.c_str(), &status) == 0) throw error(path, ": already exists (--force replaces it)");
   validate_header(header, path);
@@ -247,7 +257,8 @@ LayerRegions& TraceFileWriter::layer(int layer) {
 
 void TraceFileWriter::put(Region& region, std::int64_t row, std::span<const std::byte> bytes) {
   if (row < 0 || axis(row) >= region.written.size())
-    throw error(region.where.empty() ? path_ : region.where, "[", row, "]: expected an entry of ", region.written.size());
+    throw error(region.where.empty() ? path_ : region.where, "[", row, "]: expected an entry of ",
+                region.written.size());
   refuse_size(region.where, region.row_bytes, bytes.size());
   const int failed = file_.write_at(region.offset + axis(row) * region.row_bytes, bytes);
   if (failed != 0) throw error(region.where, "[", row, "]: cannot be written: ", errno_text(failed));
@@ -258,8 +269,10 @@ void TraceFileWriter::write_plan(const StepPlan& plan) {
   const std::int32_t present = plan.present;
   const auto path = static_cast<std::int8_t>(plan.path);
   if (!has_path_ && plan.path != Path::decode)
-    throw error(path_, ": /steps/path: the header says decode steps only, found ", name_of(plan.path), " at step ", plan.step);
-  make_plan(model_, plan.step, plan.path, plan.index, plan.sequence, plan.present, path_ + ": /steps");  // the reader's rules
+    throw error(path_, ": /steps/path: the header says decode steps only, found ", name_of(plan.path), " at step ",
+                plan.step);
+  make_plan(model_, plan.step, plan.path, plan.index, plan.sequence, plan.present,
+            path_ + ": /steps");  // the reader's rules
   put(regions_.index, plan.step, std::as_bytes(std::span(plan.index)));
   put(regions_.sequence, plan.step, std::as_bytes(std::span(plan.sequence)));
   put(regions_.rows, plan.step, std::as_bytes(std::span(&present, 1)));
@@ -274,7 +287,8 @@ void TraceFileWriter::write_inputs(std::int64_t step, int layer_position, const 
   if (has_z_) put(regions.z, step, inputs.z);
 }
 
-void TraceFileWriter::write_load_row(std::int64_t source, std::span<const std::byte> recurrent, std::span<const std::byte> conv) {
+void TraceFileWriter::write_load_row(std::int64_t source, std::span<const std::byte> recurrent,
+                                     std::span<const std::byte> conv) {
   put(regions_.load_recurrent, source, recurrent);
   put(regions_.load_conv, source, conv);
 }
@@ -285,7 +299,8 @@ void TraceFileWriter::write_tap(Tap tap, std::int64_t step, int layer_position, 
   put(region->second, step, rows);
 }
 
-void TraceFileWriter::write_snapshot(std::int64_t at, std::span<const std::byte> recurrent, std::span<const std::byte> conv) {
+void TraceFileWriter::write_snapshot(std::int64_t at, std::span<const std::byte> recurrent,
+                                     std::span<const std::byte> conv) {
   put(regions_.state_recurrent, at, recurrent);
   put(regions_.state_conv, at, conv);
 }
@@ -296,7 +311,8 @@ void TraceFileWriter::require_filled() const {
     for (std::size_t row = 0; row < region.written.size(); ++row)
       if (!region.written[row]) throw error(region.where, "[", row, "]: was never written");
   };
-  for (const Region* region : {&regions_.index, &regions_.sequence, &regions_.rows, &regions_.path, &regions_.state_recurrent})
+  for (const Region* region :
+       {&regions_.index, &regions_.sequence, &regions_.rows, &regions_.path, &regions_.state_recurrent})
     filled(*region);
   for (const LayerRegions& layer : regions_.layers) {
     for (const Region* region : {&layer.mixed_qkv, &layer.a, &layer.b, &layer.z}) filled(*region);
@@ -310,7 +326,8 @@ void TraceFileWriter::require_filled() const {
 void TraceFileWriter::finish() {
   require_filled();
   require(file_.sync(), "cannot be synced");
-  for (const Patch& patch : regions_.completion) require(file_.write_at(patch.offset, patch.bytes), "cannot be completed");
+  for (const Patch& patch : regions_.completion)
+    require(file_.write_at(patch.offset, patch.bytes), "cannot be completed");
   require(file_.sync(), "cannot be synced");
   require(file_.close(), "cannot be closed");
   const int failed = rename_file(temporary_.name, path_, force_);

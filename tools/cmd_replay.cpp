@@ -44,7 +44,7 @@ void set_contracts(const Options& options, const Input& input, ReplayOptions& re
 std::string repro_command(const Options& options, const Report& report) {
   std::string command = "gdnsim replay " + shell_word(options.file);
   if (!options.trace.empty()) command += " --trace " + shell_word(options.trace);
-  const std::string& name = report.contract.contracts.decode.name;
+  const std::string name = contract_name(report.contract.contracts);
   command += " --contract " + shell_word(options.contract == "auto" ? name : options.contract) + " --backend golden";
   if (const auto& first = report.first())
     command += " --layers " + std::to_string(first->layer) + " --steps " + std::to_string(first->step) + ":" + std::to_string(first->step + 1);

@@ -3,7 +3,7 @@
 
 #include "cli.hpp"
 #include "gdnsim/error.hpp"
-#include "gdnsim/simulator.hpp"
+#include "gdnsim/record.hpp"
 
 namespace gdnsim::tools {
 namespace {
@@ -16,61 +16,15 @@ struct Options {
   OutputOptions output;
 };
 
-bool snapshot_after(std::int64_t step, std::int64_t every, std::int64_t steps) {
-  return (step + 1) % every == 0 || step + 1 == steps;
-}
-
-/// Writes taps and, after the steps that want one, a snapshot of every block.
-class TraceRecorder final : public Observer {
- public:
-  TraceRecorder(TraceWriter& writer, const TraceHeader& header, std::int64_t every, Progress& progress)
-      : writer_(writer), header_(header), every_(every), progress_(progress), recurrent_(header.model.state_bytes()), conv_(header.model.conv_bytes()) {}
-
-  void after(const StepView& view) override {
-    for (std::size_t i = 0; i < kTaps; ++i)
-      if (const Tap tap = static_cast<Tap>(i); header_.taps.has(tap)) writer_.write_tap(tap, view.step, view.layer, view.outputs[tap]);
-    if (!snapshot_after(view.step, every_, header_.steps)) return;
-    for (std::int32_t block = 0; block < header_.model.num_blocks; ++block) {
-      view.pool.read(view.layer, block, recurrent_, conv_);
-      writer_.write_snapshot(next_++, recurrent_, conv_);
-    }
-  }
-  void step_done(std::int64_t step) override { progress_.update(step + 1, header_.steps); }
-
- private:
-  TraceWriter& writer_;
-  const TraceHeader& header_;
-  const std::int64_t every_;
-  Progress& progress_;
-  std::int64_t next_ = 0;
-  Bytes recurrent_, conv_;
-};
-
-void declare_recording(TraceHeader& header, Stream& stream, std::int64_t every) {
-  header.taps = {Tap::conv_out, Tap::core_out};
-  if (has_norm(stream, 0)) header.taps.add(Tap::norm_out);
-  for (std::int64_t step = 0; step < header.steps; ++step) {
-    if (!snapshot_after(step, every, header.steps)) continue;
-    for (int layer = 0; layer < header.model.layers(); ++layer)
-      for (std::int32_t block = 0; block < header.model.num_blocks; ++block)
-        header.snapshots.push_back({step, layer, block, static_cast<std::int64_t>(header.snapshots.size())});
-  }
-}
-
 void record(const Options& options, Stream& stream, Progress& progress) {
-  TraceHeader header = trace_header_of(stream);
-  const std::int64_t every = options.snapshots > 0 ? options.snapshots : header.steps;
-  declare_recording(header, stream, every);
   const ContractSet contracts = load_contracts(options.contract);
-  header.provenance = {{"engine", "gdnsim synth"}, {"contract", contracts.decode.name}};
   const ChosenBackend chosen = options.backend.choose();
-  const auto pool = chosen.backend->make_pool(header.model, whole_of(stream).layers);
-  require_defined(contracts.decode, header.model);
-  const auto writer = create_trace(options.trace, header, options.output.force);
-  copy_stream(stream, *writer);
-  TraceRecorder recorder(*writer, header, every, progress);
-  simulate({stream, *chosen.backend, contracts, whole_of(stream).layers, header.steps, header.taps}, *pool, recorder);
-  writer->finish();
+  RecordOptions record;
+  record.snapshot_every = options.snapshots;
+  record.force = options.output.force;
+  record.provenance = {{"engine", "gdnsim synth"}, {"contract", contracts.decode.name}};
+  record.progress = [&](std::int64_t done, std::int64_t total) { progress.update(done, total); };
+  record_trace(stream, *chosen.backend, contracts, options.trace, record);
 }
 
 int run(const Options& options) {

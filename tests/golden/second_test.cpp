@@ -1,11 +1,13 @@
-// The golden backend against the second implementation (support/second_step): every tap, every block of the pool, every bit.
-// Under `golden`, `triton-sm90` and `triton-sm90-mixed`; toy and real shapes; ordinary and hostile contents.
+// The golden backend against the second implementation (support/second_step): every tap, every block of the pool, every
+// bit. Under `golden`, `triton-sm90` and `triton-sm90-mixed`; toy and real shapes; ordinary and hostile contents.
 #include <doctest/doctest.h>
 
 #include <gdnsim/backend.hpp>
 #include <gdnsim/contract.hpp>
 
 #include <memory>
+#include <set>
+#include <string>
 
 #include "support/one_layer.hpp"
 #include "support/second_step.hpp"
@@ -81,7 +83,8 @@ void compare_pool(const Pool& pool, const std::vector<Block>& want, const Model&
 }
 
 /// A few steps of one recipe on both sides, state carried.
-void compare(const Recipe& recipe, const Contract& contract, Rules rules, int steps, std::uint64_t seed, Compared& total) {
+void compare(const Recipe& recipe, const Contract& contract, Rules rules, int steps, std::uint64_t seed,
+             Compared& total) {
   CAPTURE(recipe.name);
   CAPTURE(contract.name);
   OneLayer stream(recipe, seed, 4);
@@ -94,7 +97,8 @@ void compare(const Recipe& recipe, const Contract& contract, Rules rules, int st
   StepInputs inputs;
   StepOutputs outputs;
   for (std::size_t t = 0; t < kTaps; ++t)
-    if (static_cast<Tap>(t) != Tap::state && static_cast<Tap>(t) != Tap::conv_state) outputs.want.add(static_cast<Tap>(t));
+    if (static_cast<Tap>(t) != Tap::state && static_cast<Tap>(t) != Tap::conv_state)
+      outputs.want.add(static_cast<Tap>(t));
   for (std::int64_t t = 0; t < steps; ++t) {
     CAPTURE(t);
     const StepPlan plan = stream.plan(t);
@@ -106,14 +110,76 @@ void compare(const Recipe& recipe, const Contract& contract, Rules rules, int st
   }
 }
 
+/// A contract, the rules that the second implementation has for it, and a recipe on which its choices can show.
+struct Base {
+  std::string name;
+  Rules rules;
+  Recipe recipe;
+};
+
+/// Ordinary words; f32 activations (their squares are inexact, so fusing shows); heads that never decay (g is a signed
+/// zero); and the two triton contracts.
+std::vector<Base> bases() {
+  const Shape shape{2, 4, 128, 128, 4};
+  std::vector<Base> all{{"golden", Rules::golden, recipe_of(shape, 0, false, 0)},
+                        {"golden", Rules::golden, recipe_of({2, 16, 32, 128, 4}, 4, false, 0)},
+                        {"golden", Rules::golden, recipe_of(shape, 6, false, 0)},
+                        {"golden", Rules::golden, recipe_of(shape, 0, false, 0)},
+                        {"triton-sm90", Rules::triton_sm90, recipe_of(shape, 6, false, 0)},
+                        {"triton-sm90-mixed", Rules::triton_sm90_mixed, recipe_of(shape, 0, false, 0)}};
+  all[1].recipe.model.act_dtype = DType::f32;
+  all[3].recipe.A_log = -200;
+  return all;
+}
+
+/// Whether one step under `contract` shows a bit that the second implementation's step does not have.
+bool differs(const Base& base, const Contract& contract) {
+  OneLayer stream(base.recipe, 21, 3);
+  const auto backend = make_golden({.threads = 1});
+  const auto pool = backend->make_pool(stream.model(), {0});
+  backend->prepare(stream, {0});
+  std::vector<Block> blocks;
+  fill(*pool, blocks, stream);
+  StepInputs inputs;
+  stream.inputs(0, 0, inputs);
+  const StepPlan plan = stream.plan(0);
+  StepOutputs outputs;
+  outputs.want = TapSet{Tap::conv_acc, Tap::conv_out, Tap::q,        Tap::k,    Tap::beta,    Tap::g,
+                        Tap::dot_k,    Tap::u,        Tap::core_out, Tap::rstd, Tap::norm_out};
+  backend->step({.layer = 0, .plan = plan, .inputs = inputs, .contract = contract}, *pool, outputs);
+  const Taps want = step(stream.model(), stream.params(0), base.rules, plan, inputs, blocks);
+  for (std::size_t t = 0; t < kTaps; ++t)
+    if (outputs.want.has(static_cast<Tap>(t)) && outputs.taps[t] != want.bytes[t]) return true;
+  Block got{Bytes(stream.model().state_bytes()), Bytes(stream.model().conv_bytes())};
+  for (std::size_t b = 0; b < blocks.size(); ++b) {
+    pool->read(0, static_cast<std::int32_t>(b), got.recurrent, got.conv);
+    if (got != blocks[b]) return true;
+  }
+  return false;
+}
+
+/// The values to try for a field; a group is a number, so its list is ours.
+std::vector<std::string> values_to_try(const std::string& field) {
+  const bool group = field.size() > 6 && field.substr(field.size() - 6) == ".group";
+  return group ? std::vector<std::string>{"0", "16", "64"} : contract_field_values(field);
+}
+
+std::string joined(const std::set<std::string>& names) {
+  std::string list;
+  for (const std::string& name : names) list += name + " ";
+  return list;
+}
+
 /// Under the rule `sentinel`, told here once more: which rows take part.
 bool takes_part(Sentinel sentinel, std::int32_t index) {
   if (sentinel == Sentinel::nonpositive) return index > 0;
   return sentinel == Sentinel::zero ? index != 0 : index != -1;
 }
 
-constexpr Shape kToyShapes[] = {{1, 1, 1, 1, 2}, {2, 4, 7, 5, 3}, {1, 3, 33, 40, 4}, {2, 4, 64, 32, 4}, {2, 2, 96, 31, 5}, {3, 6, 32, 65, 2}};
-constexpr Shape kTritonShapes[] = {{2, 4, 64, 64, 4}, {1, 2, 128, 128, 4}, {2, 2, 64, 128, 4}, {1, 3, 128, 64, 3}, {2, 4, 32, 32, 4}, {1, 1, 256, 256, 2}};
+constexpr Shape kToyShapes[] = {{1, 1, 1, 1, 2},   {2, 4, 7, 5, 3},   {1, 3, 33, 40, 4},
+                                {2, 4, 64, 32, 4}, {2, 2, 96, 31, 5}, {3, 6, 32, 65, 2}};
+constexpr Shape kTritonShapes[] = {{2, 4, 64, 64, 4},  {1, 2, 128, 128, 4}, {2, 2, 64, 128, 4},
+                                   {1, 3, 128, 64, 3}, {2, 4, 32, 32, 4},   {1, 1, 256, 256, 2}};
 constexpr std::uint32_t kHostile[] = {0, 2000, 60};
 
 }  // namespace
@@ -121,7 +187,8 @@ constexpr std::uint32_t kHostile[] = {0, 2000, 60};
 TEST_CASE("second: golden contract, any shape and type") {
   Compared total;
   for (unsigned n = 0; n < 144; ++n)
-    compare(recipe_of(kToyShapes[n % std::size(kToyShapes)], n / 2, true, kHostile[n % 3]), contract_preset("golden"), Rules::golden, 3, n, total);
+    compare(recipe_of(kToyShapes[n % std::size(kToyShapes)], n / 2, true, kHostile[n % 3]), contract_preset("golden"),
+            Rules::golden, 3, n, total);
   MESSAGE("elements compared: " << total.elements);
   CHECK(total.elements > 1000000);
 }
@@ -149,6 +216,31 @@ TEST_CASE("second: real shapes, all three contracts, every state and conv type")
     }
   }
   MESSAGE("elements compared: " << total.elements);
+}
+
+TEST_CASE("second: every contract field is caught when it is wrong") {
+  // Not these: what shapes are allowed and what only a launch's size decides; and the order in a lane of the norms,
+  // because squares of bf16 values are exact in f32 and golden's lanes, whose activations may be f32, hold one element.
+  const std::set<std::string> silent{"multiprocessors", "norm_dot.order", "norm_dot.product",
+                                     "qk_dot.order",    "qk_dot.product", "shapes"};
+  std::set<std::string> missed;
+  int mutants = 0, caught = 0;
+  for (const auto& [field, unused] : contract_fields(contract_preset("golden"))) {
+    const int before = caught;
+    if (field != "shapes" && field != "multiprocessors")
+      for (const Base& base : bases())
+        for (const std::string& value : values_to_try(field)) {
+          Contract mutant = contract_preset(base.name);
+          set_contract_field(mutant, field, value);
+          if (mutant == contract_preset(base.name) || undefined_because(mutant, base.recipe.model) != "") continue;
+          ++mutants;
+          caught += differs(base, mutant) ? 1 : 0;
+        }
+    if (caught == before) missed.insert(field);
+  }
+  MESSAGE("mutants: " << mutants << ", caught: " << caught);
+  CHECK(joined(missed) == joined(silent));
+  CHECK(caught > 200);
 }
 
 TEST_CASE("second: the plans name the rows that take part") {

@@ -1,5 +1,6 @@
-// The second implementation against traces recorded from the real kernels: the reference of the references. Every recorded
-// output and state must come out bit for bit, from the inputs alone and by code that shares nothing with golden.
+// The second implementation against traces recorded from the real kernels: the reference of the references. Every
+// recorded output and state must come out bit for bit, from the inputs alone and by code that shares nothing with
+// golden.
 #include <doctest/doctest.h>
 
 #include <gdnsim/trace.hpp>
@@ -23,7 +24,8 @@ struct Count {
   std::uint64_t outputs = 0, states = 0;
 };
 
-/// The traces of the kernel that serves mixed steps have "mixed" in their names; the others are the packed decode kernel's.
+/// The traces of the kernel that serves mixed steps have "mixed" in their names; the others are the packed decode
+/// kernel's.
 Rules rules_of(const std::string& path) {
   const bool mixed = std::filesystem::path(path).stem().string().find("mixed") != std::string::npos;
   return mixed ? Rules::triton_sm90_mixed : Rules::triton_sm90;
@@ -45,7 +47,9 @@ void apply_events(Trace& trace, std::int64_t step, int layer, std::vector<Block>
 void ignore_unwritten(Bytes& want, const Bytes& got, const StepPlan& plan) {
   const std::size_t width = want.size() / plan.block.size();
   for (std::size_t row = 0; row < plan.block.size(); ++row)
-    if (plan.block[row] < 0) std::copy_n(got.begin() + static_cast<std::ptrdiff_t>(row * width), width, want.begin() + static_cast<std::ptrdiff_t>(row * width));
+    if (plan.block[row] < 0)
+      std::copy_n(got.begin() + static_cast<std::ptrdiff_t>(row * width), width,
+                  want.begin() + static_cast<std::ptrdiff_t>(row * width));
 }
 
 void compare_taps(Trace& trace, std::int64_t step, int layer, const Taps& got, Count& count) {

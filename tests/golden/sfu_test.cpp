@@ -1,5 +1,6 @@
-// The approximate functions against the rules and tables of docs/arithmetic.md, section 4. The long suite (sfu_long) takes every
-// input; here a stride of them, every exponent's ends, the special values as measured, and the tables' checksums.
+// The approximate functions against the rules and tables of docs/arithmetic.md, section 4. The long suite (sfu_long)
+// takes every input; here a stride of them, every exponent's ends, the special values as measured, and the tables'
+// checksums.
 #include <doctest/doctest.h>
 
 #include <cmath>
@@ -15,7 +16,8 @@ namespace {
 struct Special {
   std::uint32_t x, rcp, sqrt, rsqrt, ex2_ftz, ex2, log;
 };
-constexpr std::uint32_t kNan = 0x7FFFFFFF, kPlusInf = 0x7F800000, kMinusInf = 0xFF800000, kMinusZero = 0x80000000, k1 = 0x3F800000;
+constexpr std::uint32_t kNan = 0x7FFFFFFF, kPlusInf = 0x7F800000, kMinusInf = 0xFF800000, kMinusZero = 0x80000000,
+                        k1 = 0x3F800000;
 
 // Measured on an H200. The arguments of ex2 below -126 stand in a case of their own.
 constexpr Special kSpecials[] = {
@@ -93,8 +95,9 @@ TEST_CASE("sfu: a stride of all inputs") {
 
 TEST_CASE("sfu: div_full, ends of the ranges against each other and a stride") {
   std::vector<std::uint32_t> ends;
-  for (float x : {0.0f, 0x1p-149f, 0x1p-127f, 0x1p-126f, 0x1p-125f, 0x1p-102f, 1.0f, 3.0f, 0x1p101f, 0x1p125f, 0x1p126f, 0x1p127f,
-                  std::numeric_limits<float>::max(), std::numeric_limits<float>::infinity(), float_of(0x7FC00001u)})
+  for (float x :
+       {0.0f, 0x1p-149f, 0x1p-127f, 0x1p-126f, 0x1p-125f, 0x1p-102f, 1.0f, 3.0f, 0x1p101f, 0x1p125f, 0x1p126f, 0x1p127f,
+        std::numeric_limits<float>::max(), std::numeric_limits<float>::infinity(), float_of(0x7FC00001u)})
     for (std::uint32_t i : {0xFFFFFFFFu, 0u, 1u})
       for (std::uint32_t sign : {0u, 0x80000000u}) ends.push_back((bits_of(x) + i) ^ sign);
   std::uint64_t wrong = 0;
@@ -113,7 +116,8 @@ TEST_CASE("sfu: planted mistakes are caught") {
   const auto plain_division = [](float x) { return bits(canonical(1.0f / x)); };
   const Pair correctly_rounded{"2^x correctly rounded", rounded_exp2, [](float x) { return bits(ex2_ftz(x)); }};
   const Pair divided{"1/x correctly rounded", plain_division, [](float x) { return bits(rcp_ftz(x)); }};
-  const Pair kept{"ex2 that keeps denormals", [](float x) { return bits(golden::ex2_approx(x)); }, [](float x) { return bits(ex2_ftz(x)); }};
+  const Pair kept{"ex2 that keeps denormals", [](float x) { return bits(golden::ex2_approx(x)); },
+                  [](float x) { return bits(ex2_ftz(x)); }};
   CHECK(quiet_sweep(correctly_rounded, 0x3F000000, 100000).wrong > 100);
   CHECK(quiet_sweep(divided, 0x3F800000, 100000).wrong > 100);
   CHECK(quiet_sweep(kept, bits(-126.5f), 1000).wrong == 1000);

@@ -10,6 +10,7 @@
 #include <limits>
 #include <stdexcept>
 #include <string>
+#include <vector>
 
 #include "support/rounding.hpp"
 
@@ -160,7 +161,8 @@ float log_ftz(float x) {
   const float exponent = fma_ftz(static_cast<float>(e), 0x1p-23f, denormal ? -23.0f : 0.0f);
   const float f = m - 1;
   float r = float_of(0xBE055027u);
-  for (std::uint32_t c : {0x3E1039F6u, 0xBDF8CDCCu, 0x3E0F2955u, 0xBE2AD8B9u, 0x3E4CED0Bu, 0xBE7FFF22u, 0x3EAAAA78u, 0xBF000000u})
+  for (std::uint32_t c :
+       {0x3E1039F6u, 0xBDF8CDCCu, 0x3E0F2955u, 0xBE2AD8B9u, 0x3E4CED0Bu, 0xBE7FFF22u, 0x3EAAAA78u, 0xBF000000u})
     r = fma_ftz(r, f, float_of(c));
   r = flushed(f * r);
   r = fma_ftz(r, f, f);

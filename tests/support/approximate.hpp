@@ -2,12 +2,13 @@
 // Written to be checked against the text, not to be fast. The tables come from the folder in GDNSIM_TABLES.
 #pragma once
 
+#include <cstddef>
 #include <cstdint>
-#include <vector>
 
 namespace gdnsim::second {
 
-/// The hardware's results for one function: correctly rounded bits plus the file's difference in units of the last place.
+/// The hardware's results for one function: correctly rounded bits plus the file's difference in units of the last
+/// place.
 enum class Table { ex2, rcp, sqrt, rsqrt };
 std::size_t entries(Table table);
 float entry(Table table, std::size_t i);

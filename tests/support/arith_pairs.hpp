@@ -25,14 +25,17 @@ inline std::vector<Pair> quick_pairs() {
   return {
       {"exp_cr", [](float x) { return bits_of(exp_cr(x)); }, [](float x) { return bits_of(quick_exp(x, undecided)); }},
       {"log_cr", [](float x) { return bits_of(log_cr(x)); }, [](float x) { return bits_of(quick_log(x, undecided)); }},
-      {"log1p_cr", [](float x) { return bits_of(log1p_cr(x)); }, [](float x) { return bits_of(quick_log1p(x, undecided)); }},
+      {"log1p_cr", [](float x) { return bits_of(log1p_cr(x)); },
+       [](float x) { return bits_of(quick_log1p(x, undecided)); }},
   };
 }
 
 inline std::vector<Pair> conversion_pairs() {
   return {
-      {"bf16_from_f32", [](float x) { return std::uint32_t{bf16_from_f32(x)}; }, [](float x) { return std::uint32_t{to_bf16(x)}; }},
-      {"f16_from_f32", [](float x) { return std::uint32_t{f16_from_f32(x)}; }, [](float x) { return std::uint32_t{to_f16(x)}; }},
+      {"bf16_from_f32", [](float x) { return std::uint32_t{bf16_from_f32(x)}; },
+       [](float x) { return std::uint32_t{to_bf16(x)}; }},
+      {"f16_from_f32", [](float x) { return std::uint32_t{f16_from_f32(x)}; },
+       [](float x) { return std::uint32_t{to_f16(x)}; }},
   };
 }
 

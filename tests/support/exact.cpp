@@ -1,13 +1,13 @@
 // Correctly rounded exp, log and log1p: MPFR, and enclosures in double.
 //
-// Why a quick_ function may stand for its exact_ one. Each computes y in double with a relative error that is derived below,
-// term by term, and is far below kSlack = 2^-42. The true value then lies between y(1 - kSlack) and y(1 + kSlack). Rounding
-// to f32 is monotonic, so if both ends round to one float, the true value rounds to that float too. Where the ends differ,
-// MPFR answers. That happens for 2 * 2^-42 of each gap of 2^-24: about one input in 10^5. libm gives fma and exact scaling
-// only; the tables are MPFR's, the series are ours. u = 2^-53.
+// Why a quick_ function may stand for its exact_ one. Each computes y in double with a relative error that is derived
+// below, term by term, and is far below kSlack = 2^-42. The true value then lies between y(1 - kSlack) and y(1 +
+// kSlack). Rounding to f32 is monotonic, so if both ends round to one float, the true value rounds to that float too.
+// Where the ends differ, MPFR answers. That happens for 2 * 2^-42 of each gap of 2^-24: about one input in 10^5. libm
+// gives fma and exact scaling only; the tables are MPFR's, the series are ours. u = 2^-53.
 //
-// Where a result is constant (exp beyond its range), the ends of the constant range are asked of MPFR (`constant_ranges`),
-// and monotonicity does the rest.
+// Where a result is constant (exp beyond its range), the ends of the constant range are asked of MPFR
+// (`constant_ranges`), and monotonicity does the rest.
 #include "support/exact.hpp"
 
 #include <mpfr.h>
@@ -32,8 +32,8 @@ struct Exact {
   mpfr_t value;
 };
 
-/// Applies `function` in f32: 24 bits, exponents of f32 (MPFR's mantissa is in [1/2, 1)), then MPFR's own denormal rounding,
-/// which uses the direction of the first rounding so that nothing is rounded twice.
+/// Applies `function` in f32: 24 bits, exponents of f32 (MPFR's mantissa is in [1/2, 1)), then MPFR's own denormal
+/// rounding, which uses the direction of the first rounding so that nothing is rounded twice.
 template <class Function>
 float in_f32(float x, Function function) {
   static thread_local Exact argument(24), result(24);
@@ -96,10 +96,10 @@ float decide(double y, float x, Function exact, std::uint64_t& undecided) {
   return exact(x);
 }
 
-// exp(x) = 2^(k/64) e^r, k = round(64 x / ln 2), |k| < 10000, |r| < ln2/128 + tiny < 0.00542. k * ln2_64_top has 14 + 32
-// bits, exact; the two subtractions err by u |r| each and the low product by 10000 * 2^-38 * u: an error of r, which is a
-// relative error of e^r. The series stops before r^6/720 < 2^-54. Each of its five steps, the table entry and the product
-// add at most u or so: in all below 16 u = 2^-49 < kSlack.
+// exp(x) = 2^(k/64) e^r, k = round(64 x / ln 2), |k| < 10000, |r| < ln2/128 + tiny < 0.00542. k * ln2_64_top has 14 +
+// 32 bits, exact; the two subtractions err by u |r| each and the low product by 10000 * 2^-38 * u: an error of r, which
+// is a relative error of e^r. The series stops before r^6/720 < 2^-54. Each of its five steps, the table entry and the
+// product add at most u or so: in all below 16 u = 2^-49 < kSlack.
 double enclosed_exp(float x) {
   const Tables& t = tables();
   const double k = std::nearbyint(static_cast<double>(x) * 92.332482616893656877);
@@ -117,10 +117,10 @@ double log_series(double r) {
   return r + r * r * sum;
 }
 
-// log(v), v = 2^e m, m in [3/4, 3/2): c = over[j] has 10 bits and |c m - 1| < 2^-7 (1.5/256 where c = 1; else c errs by 1/1024
-// and m by 1/512); the fma rounds once, to within u |r|. log v = e ln2 - log c + log(1 + r). Where e = 0 and c = 1 the relative
-// error is that of the series and of r. Elsewhere |log v| > 1/200 and grows with |e|, and the terms err by at most
-// 4 u max(1, |e|) together: a relative error below 1000 u < 2^-42.
+// log(v), v = 2^e m, m in [3/4, 3/2): c = over[j] has 10 bits and |c m - 1| < 2^-7 (1.5/256 where c = 1; else c errs by
+// 1/1024 and m by 1/512); the fma rounds once, to within u |r|. log v = e ln2 - log c + log(1 + r). Where e = 0 and c =
+// 1 the relative error is that of the series and of r. Elsewhere |log v| > 1/200 and grows with |e|, and the terms err
+// by at most 4 u max(1, |e|) together: a relative error below 1000 u < 2^-42.
 double enclosed_log(double v) {
   const Tables& t = tables();
   int e;
@@ -132,7 +132,8 @@ double enclosed_log(double v) {
   return e * t.ln2 + (t.log[j] + log_series(r));
 }
 
-/// Asks MPFR for the ends of the ranges that the quick functions treat as constant; aborts if they are not what is assumed.
+/// Asks MPFR for the ends of the ranges that the quick functions treat as constant; aborts if they are not what is
+/// assumed.
 bool constant_ranges() {
   const float inf = float_of(0x7F800000u);
   const bool sure = bits_of(exact_exp(89.0f)) == bits_of(inf) && bits_of(exact_exp(-104.0f)) == 0;
@@ -160,8 +161,8 @@ float quick_log(float x, std::uint64_t& undecided) {
   return decide(enclosed_log(x), x, exact_log, undecided);
 }
 
-// Below 2^-7 the series of log1p serves directly (x is exact). From there on, 1 + x is exact in double up to 2^52 and errs by
-// u beyond, which moves a logarithm above 36 by u.
+// Below 2^-7 the series of log1p serves directly (x is exact). From there on, 1 + x is exact in double up to 2^52 and
+// errs by u beyond, which moves a logarithm above 36 by u.
 float quick_log1p(float x, std::uint64_t& undecided) {
   if (!(x > -1) || std::isinf(x) || x == 0) return exact_log1p(x);
   const double y = std::fabs(x) < 0x1p-7f ? log_series(x) : enclosed_log(1.0 + static_cast<double>(x));

@@ -2,7 +2,6 @@
 #pragma once
 
 #include <cstdint>
-#include <string_view>
 
 namespace gdnsim::second {
 
@@ -11,7 +10,8 @@ float exact_exp(float x);
 float exact_log(float x);
 float exact_log1p(float x);
 
-/// The same values, about 100 times faster: an enclosure in double decides all but about one input in 10^5, MPFR those. Why that is as good as MPFR on every input stands in exact.cpp. `undecided` counts the calls of MPFR.
+/// The same values, about 100 times faster: an enclosure in double decides all but about one input in 10^5, MPFR those.
+/// Why that is as good as MPFR on every input stands in exact.cpp. `undecided` counts the calls of MPFR.
 float quick_exp(float x, std::uint64_t& undecided);
 float quick_log(float x, std::uint64_t& undecided);
 float quick_log1p(float x, std::uint64_t& undecided);

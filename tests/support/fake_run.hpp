@@ -30,8 +30,11 @@ class FakeStream final : public Stream {
   FakeStream(std::int64_t steps, int rows, Model model = fake_model()) : model_(model), steps_(steps), rows_(rows) {
     params_.resize(static_cast<std::size_t>(model_.layers()));
     if (steps > 4)
-      events_ = {{1, -1, 5, EventKind::load, 7}, {2, 2, 4, EventKind::copy, 5}, {2, 0, 1, EventKind::free, -1},
-                 {4, 0, 3, EventKind::load, 9}, {4, -1, 2, EventKind::zero, -1}};
+      events_ = {{1, -1, 5, EventKind::load, 7},
+                 {2, 2, 4, EventKind::copy, 5},
+                 {2, 0, 1, EventKind::free, -1},
+                 {4, 0, 3, EventKind::load, 9},
+                 {4, -1, 2, EventKind::zero, -1}};
   }
   const Model& model() const override { return model_; }
   const LayerParams& params(int layer) const override { return params_[static_cast<std::size_t>(layer)]; }
@@ -84,7 +87,9 @@ class FakeBackend final : public Backend {
       const Tap tap = static_cast<Tap>(i);
       const bool absent = args.layer == 2 && (tap == Tap::rstd || tap == Tap::norm_out);
       const bool asked = outputs.want.has(tap) && tap != Tap::state && tap != Tap::conv_state && !absent;
-      outputs[tap] = asked ? pattern(shape_of(tap, model).bytes() * args.plan.block.size(), seed + static_cast<unsigned>(i)) : Bytes{};
+      outputs[tap] =
+          asked ? pattern(shape_of(tap, model).bytes() * args.plan.block.size(), seed + static_cast<unsigned>(i))
+                : Bytes{};
     }
     for (std::int32_t block : args.plan.block)
       if (block >= 0) write(pool, args.layer, block, seed);

@@ -35,7 +35,9 @@ struct Folder {
   }
   ~Folder() { std::filesystem::remove_all(path); }
   std::string operator/(const std::string& name) const { return (path / name).string(); }
-  std::size_t entries() const { return static_cast<std::size_t>(std::distance(std::filesystem::directory_iterator(path), {})); }
+  std::size_t entries() const {
+    return static_cast<std::size_t>(std::distance(std::filesystem::directory_iterator(path), {}));
+  }
   std::filesystem::path path;
 };
 
@@ -70,7 +72,8 @@ struct Witness final : Observer {
   std::map<std::pair<std::int64_t, int>, std::uint64_t> pools;
 };
 
-inline Witness write_log(const std::string& path, const LogHeader& header, const LogOptions& options = {}, bool stray = false) {
+inline Witness write_log(const std::string& path, const LogHeader& header, const LogOptions& options = {},
+                         bool stray = false) {
   FakeStream stream(kSteps, kRows, header.model);
   const auto writer = create_log(path, header, options);
   Witness witness(writer.get());
@@ -92,8 +95,9 @@ inline std::string text_of_file(const std::string& path) {
 }
 
 /// File offset and size of one step's (or snapshot's) entry of a dataset.
-inline std::pair<std::uint64_t, std::uint64_t> entry(const std::string& path, const std::string& group, const std::string& name,
-                                              h5::Type type, std::size_t rank, std::uint64_t first) {
+inline std::pair<std::uint64_t, std::uint64_t> entry(const std::string& path, const std::string& group,
+                                                     const std::string& name, h5::Type type, std::size_t rank,
+                                                     std::uint64_t first) {
   const h5::File file = h5::File::open(path);
   const h5::Group root = file.root();
   const h5::Dims any(rank, h5::kAny);

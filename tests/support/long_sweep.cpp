@@ -23,7 +23,8 @@ void work(const Pair& pair, std::uint64_t first, std::uint64_t end, std::atomic<
     wrong += swept.wrong;
     const std::uint64_t before = compared.fetch_add(swept.compared), after = before + swept.compared;
     if (before >> 28 != after >> 28)
-      std::fprintf(stderr, "%s: %3.0f %%\n", pair.name.c_str(), 100.0 * static_cast<double>(after) / static_cast<double>(end - first));
+      std::fprintf(stderr, "%s: %3.0f %%\n", pair.name.c_str(),
+                   100.0 * static_cast<double>(after) / static_cast<double>(end - first));
   }
 }
 

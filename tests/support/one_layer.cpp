@@ -39,14 +39,16 @@ float Random::normal(float deviation) {
 }
 
 float Random::hostile() {
-  constexpr std::uint32_t kValues[] = {
-      0x7FC00000, 0xFFC00000, 0x7F810000, 0xFF8A0000, 0x7FC01234, 0x7F800000, 0xFF800000, 0x00000000, 0x80000000, 0x00000001,
-      0x80000001, 0x007FFFFF, 0x00010000, 0x80010000, 0x00400000, 0x00800000, 0x80800000, 0x7F7FFFFF, 0xFF7FFFFF, 0x7F7F0000,
-      0x3F800000, 0xBF800000, 0x42B20000, 0xC2B20000, 0x41A00000, 0x41A10000, 0x5F000000, 0xDF000000, 0x20000000, 0xA0000000};
+  constexpr std::uint32_t kValues[] = {0x7FC00000, 0xFFC00000, 0x7F810000, 0xFF8A0000, 0x7FC01234, 0x7F800000,
+                                       0xFF800000, 0x00000000, 0x80000000, 0x00000001, 0x80000001, 0x007FFFFF,
+                                       0x00010000, 0x80010000, 0x00400000, 0x00800000, 0x80800000, 0x7F7FFFFF,
+                                       0xFF7FFFFF, 0x7F7F0000, 0x3F800000, 0xBF800000, 0x42B20000, 0xC2B20000,
+                                       0x41A00000, 0x41A10000, 0x5F000000, 0xDF000000, 0x20000000, 0xA0000000};
   return float_of(kValues[below(std::size(kValues))]);
 }
 
-Bytes random_values(Random& random, std::int64_t count, DType type, float mean, float deviation, std::uint32_t hostile_in) {
+Bytes random_values(Random& random, std::int64_t count, DType type, float mean, float deviation,
+                    std::uint32_t hostile_in) {
   const auto n = static_cast<std::size_t>(count);
   Bytes bytes(n * size_of(type));
   for (std::size_t i = 0; i < n; ++i) {
@@ -59,7 +61,8 @@ Bytes random_values(Random& random, std::int64_t count, DType type, float mean, 
   return bytes;
 }
 
-OneLayer::OneLayer(const Recipe& recipe, std::uint64_t seed, int rows) : recipe_(recipe), seed_(scramble(seed)), rows_(rows) {
+OneLayer::OneLayer(const Recipe& recipe, std::uint64_t seed, int rows)
+    : recipe_(recipe), seed_(scramble(seed)), rows_(rows) {
   Random random(seed_);
   Model& m = recipe_.model;
   m.layer_ids = {7};
@@ -79,7 +82,8 @@ StepPlan OneLayer::plan(std::int64_t step) const {
   const bool zero_is_live = m.sentinel == Sentinel::minus_one;
   std::vector<std::int32_t> blocks;
   for (std::int32_t b = zero_is_live ? 0 : 1; b < m.num_blocks; ++b) blocks.push_back(b);
-  for (std::size_t i = blocks.size(); i > 1; --i) std::swap(blocks[i - 1], blocks[random.below(static_cast<std::uint32_t>(i))]);
+  for (std::size_t i = blocks.size(); i > 1; --i)
+    std::swap(blocks[i - 1], blocks[random.below(static_cast<std::uint32_t>(i))]);
   std::vector<std::int32_t> index;
   std::vector<std::int64_t> sequence;
   for (int row = 0; row < rows_; ++row) {
@@ -96,7 +100,8 @@ void OneLayer::inputs(std::int64_t step, int, StepInputs& out) {
   Random random(scramble(seed_ + 2) ^ static_cast<std::uint64_t>(step));
   const Model& m = recipe_.model;
   out.mixed_qkv = random_values(random, rows_ * m.dim(), m.act_dtype, 0, 1, recipe_.hostile_in);
-  out.a = random_values(random, 1LL * rows_ * m.HV, m.act_dtype, 0, step % 2 == 0 ? 2.0f : 15.0f, recipe_.hostile_in / 8);
+  out.a =
+      random_values(random, 1LL * rows_ * m.HV, m.act_dtype, 0, step % 2 == 0 ? 2.0f : 15.0f, recipe_.hostile_in / 8);
   out.b = random_values(random, 1LL * rows_ * m.HV, m.act_dtype, 0, 3, recipe_.hostile_in / 8);
   out.z.clear();
   if (recipe_.norm) out.z = random_values(random, 1LL * rows_ * m.HV * m.V, m.act_dtype, 0, 2, recipe_.hostile_in / 8);
@@ -122,8 +127,8 @@ std::string first_difference(const Bytes& got, const Bytes& want, std::size_t wi
   }
   text << std::hex << std::uppercase << std::setfill('0') << "element " << std::dec << first << " got " << std::hex
        << std::setw(static_cast<int>(2 * width)) << word_of(got, first, width) << " want "
-       << std::setw(static_cast<int>(2 * width)) << word_of(want, first, width) << std::dec << ", " << differing << " of "
-       << want.size() / width << " differ";
+       << std::setw(static_cast<int>(2 * width)) << word_of(want, first, width) << std::dec << ", " << differing
+       << " of " << want.size() / width << " differ";
   return text.str();
 }
 

@@ -20,16 +20,18 @@ class Random {
   float uniform(float low, float high);
   /// Roughly normal, of that deviation.
   float normal(float deviation);
-  /// One of the values that break things: NaNs with payloads, Inf, both zeros, denormals, the largest and smallest numbers.
+  /// One of the values that break things: NaNs with payloads, Inf, both zeros, denormals, the largest and smallest
+  /// numbers.
   float hostile();
 
  private:
   std::uint64_t state_;
 };
 
-/// `count` values of `type`, normal with that deviation around `mean`; one in `hostile_in` is hostile (0: none). 16-bit types
-/// also get raw random words then, so that every payload can occur.
-Bytes random_values(Random& random, std::int64_t count, DType type, float mean, float deviation, std::uint32_t hostile_in);
+/// `count` values of `type`, normal with that deviation around `mean`; one in `hostile_in` is hostile (0: none). 16-bit
+/// types also get raw random words then, so that every payload can occur.
+Bytes random_values(Random& random, std::int64_t count, DType type, float mean, float deviation,
+                    std::uint32_t hostile_in);
 
 struct Recipe {
   std::string name;
@@ -39,7 +41,8 @@ struct Recipe {
   std::uint32_t hostile_in = 0;  // one hostile value in so many inputs and state elements; 0: none
 };
 
-/// One layer's parameters, plans and inputs, made up as it goes. Not a stream of events: pools start as the test fills them.
+/// One layer's parameters, plans and inputs, made up as it goes. Not a stream of events: pools start as the test fills
+/// them.
 class OneLayer final : public Stream {
  public:
   OneLayer(const Recipe& recipe, std::uint64_t seed, int rows);
@@ -47,7 +50,8 @@ class OneLayer final : public Stream {
   const LayerParams& params(int) const override { return params_; }
   std::int64_t steps() const override { return 1 << 20; }
   int rows() const override { return rows_; }
-  /// Rows in shuffled blocks, about one in five inactive, the last ones sometimes not present. Depends on the seed and `step`.
+  /// Rows in shuffled blocks, about one in five inactive, the last ones sometimes not present. Depends on the seed and
+  /// `step`.
   StepPlan plan(std::int64_t step) const override;
   std::span<const Event> events() const override { return {}; }
   bool has_z(int) const override { return recipe_.norm; }
@@ -65,7 +69,8 @@ class OneLayer final : public Stream {
   LayerParams params_;
 };
 
-/// Empty when equal; else where the first difference is, in words of `width` bytes, how many there are, and both words in hex.
+/// Empty when equal; else where the first difference is, in words of `width` bytes, how many there are, and both words
+/// in hex.
 std::string first_difference(const Bytes& got, const Bytes& want, std::size_t width);
 
 }  // namespace gdnsim::second

@@ -15,8 +15,8 @@ struct Format {
 constexpr Format kBf16{8, -126, 127};
 constexpr Format kF16{11, -14, 15};
 
-/// `value` rounded to the format, to nearest, ties to even; beyond the largest finite number, infinity. Scaling by a power of
-/// two and back is exact in double for every f32, so the one rounding is nearbyint's.
+/// `value` rounded to the format, to nearest, ties to even; beyond the largest finite number, infinity. Scaling by a
+/// power of two and back is exact in double for every f32, so the one rounding is nearbyint's.
 double round_to(double value, Format format) {
   if (value == 0 || std::isinf(value)) return value;
   const int exponent = std::max(std::ilogb(value), format.emin);
@@ -36,7 +36,8 @@ std::uint16_t encode(double value, Format format) {
     return static_cast<std::uint16_t>(sign | static_cast<std::uint32_t>(std::ldexp(size, fraction_bits - format.emin)));
   const int exponent = std::ilogb(size);
   const auto fraction = static_cast<std::uint32_t>(std::ldexp(size, fraction_bits - exponent)) - (1u << fraction_bits);
-  return static_cast<std::uint16_t>(sign | static_cast<std::uint32_t>(exponent - format.emin + 1) << fraction_bits | fraction);
+  return static_cast<std::uint16_t>(sign | static_cast<std::uint32_t>(exponent - format.emin + 1) << fraction_bits |
+                                    fraction);
 }
 
 /// The value of a 16-bit word that is not a NaN.

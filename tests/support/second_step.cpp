@@ -56,7 +56,8 @@ Num golden_dot(const Row& x, const Row& y) {
   return total;
 }
 
-/// Lanes of `width` elements, in a lane element 1 first, then 0, then the rest, fused; then the butterfly over the lanes.
+/// Lanes of `width` elements, in a lane element 1 first, then 0, then the rest, fused; then the butterfly over the
+/// lanes.
 Num triton_dot(const Row& x, const Row& y, std::size_t width) {
   Row lanes;
   for (std::size_t from = 0; from < x.size(); from += width) {
@@ -120,8 +121,10 @@ struct Step {
     for (std::size_t c = 0; c < dim; ++c) {
       const std::byte* x = inputs.mixed_qkv.data() + (row * dim + c) * size_of(model.act_dtype);
       std::byte* slot = window.data() + (W - 1) * column + c * size_of(type);
-      if (model.act_dtype == type) std::memcpy(slot, x, size_of(type));  // a copy keeps a NaN's payload
-      else store(slot, type, 0, load(x, model.act_dtype, 0));
+      if (model.act_dtype == type)
+        std::memcpy(slot, x, size_of(type));  // a copy keeps a NaN's payload
+      else
+        store(slot, type, 0, load(x, model.act_dtype, 0));
     }
     for (std::size_t c = 0; c < dim; ++c) {
       const Num acc = conv_sum(window, c);
@@ -191,7 +194,8 @@ struct Step {
       Row S = load_row(block.recurrent, model.state_dtype, from, K);
       for (Num& s : S) s = decay * s;
       const Num dot = state_dot(S, k);
-      const Num u = (load(taps[Tap::conv_out].data(), model.act_dtype, row * dim + 2 * H * K + hv * V + v) - dot) * beta;
+      const Num u =
+          (load(taps[Tap::conv_out].data(), model.act_dtype, row * dim + 2 * H * K + hv * V + v) - dot) * beta;
       for (std::size_t i = 0; i < K; ++i) S[i] = f.triton ? fused(k[i], u, S[i]) : S[i] + u * k[i];
       put(Tap::dot_k, head * V + v, dot);
       put(Tap::u, head * V + v, u);

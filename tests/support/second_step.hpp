@@ -1,6 +1,6 @@
-// A second, deliberately plain implementation of one decode step: scalar loops over the equations of docs/arithmetic.md, for
-// the contracts `golden`, `triton-sm90` and `triton-sm90-mixed` alone. It shares no arithmetic with the library; exp and log1p
-// come from MPFR, the approximate functions from the tables. Slow is fine.
+// A second, deliberately plain implementation of one decode step: scalar loops over the equations of
+// docs/arithmetic.md, for the contracts `golden`, `triton-sm90` and `triton-sm90-mixed` alone. It shares no arithmetic
+// with the library; exp and log1p come from MPFR, the approximate functions from the tables. Slow is fine.
 #pragma once
 
 #include <array>
@@ -19,8 +19,8 @@ struct Block {
   bool operator==(const Block&) const = default;
 };
 
-/// All taps, [B, ...] each, inactive rows +0 (their norm is that of zeros); `state` and `conv_state` are each row's block after
-/// the step. `rstd` and `norm_out` are empty without z, norm weight or eps.
+/// All taps, [B, ...] each, inactive rows +0 (their norm is that of zeros); `state` and `conv_state` are each row's
+/// block after the step. `rstd` and `norm_out` are empty without z, norm weight or eps.
 struct Taps {
   std::array<Bytes, kTaps> bytes;
   Bytes& operator[](Tap tap) { return bytes[static_cast<std::size_t>(tap)]; }

@@ -14,9 +14,12 @@ inline std::vector<Pair> sfu_pairs() {
     return Pair{name, [got](float x) { return bits_of(got(x)); }, [want](float x) { return bits_of(want(x)); }};
   };
   return {
-      pair("rcp_approx_ftz", golden::rcp_approx_ftz, rcp_ftz),    pair("sqrt_approx_ftz", golden::sqrt_approx_ftz, sqrt_ftz),
-      pair("rsqrt_approx_ftz", golden::rsqrt_approx_ftz, rsqrt_ftz), pair("ex2_approx_ftz", golden::ex2_approx_ftz, ex2_ftz),
-      pair("ex2_approx", golden::ex2_approx, ex2),                pair("log_libdevice", golden::log_libdevice, log_ftz),
+      pair("rcp_approx_ftz", golden::rcp_approx_ftz, rcp_ftz),
+      pair("sqrt_approx_ftz", golden::sqrt_approx_ftz, sqrt_ftz),
+      pair("rsqrt_approx_ftz", golden::rsqrt_approx_ftz, rsqrt_ftz),
+      pair("ex2_approx_ftz", golden::ex2_approx_ftz, ex2_ftz),
+      pair("ex2_approx", golden::ex2_approx, ex2),
+      pair("log_libdevice", golden::log_libdevice, log_ftz),
   };
 }
 
@@ -28,7 +31,8 @@ inline std::vector<Pair> div_pairs() {
        [other](float x) { return bits_of(div_full(x, other(x))); }},
       {"div_full(mixed, x)", [other](float x) { return bits_of(golden::div_full(other(x), x)); },
        [other](float x) { return bits_of(div_full(other(x), x)); }},
-      {"div_full(1, x)", [](float x) { return bits_of(golden::div_full(1, x)); }, [](float x) { return bits_of(div_full(1, x)); }},
+      {"div_full(1, x)", [](float x) { return bits_of(golden::div_full(1, x)); },
+       [](float x) { return bits_of(div_full(1, x)); }},
   };
 }
 

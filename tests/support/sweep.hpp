@@ -55,7 +55,8 @@ inline Swept sweep(const Pair& pair, const std::vector<std::uint32_t>& inputs) {
   return result;
 }
 
-/// Both signs of every exponent's ends and of a few places inside, +-`reach` units: zeros, denormals, Inf and NaNs included.
+/// Both signs of every exponent's ends and of a few places inside, +-`reach` units: zeros, denormals, Inf and NaNs
+/// included.
 inline std::vector<std::uint32_t> boundary_inputs(std::uint32_t reach = 16) {
   std::vector<std::uint32_t> inputs;
   for (std::uint32_t field = 0; field < 512; ++field)

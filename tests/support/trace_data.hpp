@@ -40,16 +40,17 @@ class Random {
 struct TraceData {
   using Block = std::pair<Bytes, Bytes>;  // recurrent, conv
   TraceHeader header;
-  std::vector<StepPlan> plans;                             // [T]
-  std::vector<std::vector<StepInputs>> inputs;             // [T][L]
-  std::vector<Block> loads, snapshots;                     // [N], [S]
+  std::vector<StepPlan> plans;                  // [T]
+  std::vector<std::vector<StepInputs>> inputs;  // [T][L]
+  std::vector<Block> loads, snapshots;          // [N], [S]
   std::map<std::tuple<Tap, std::int64_t, int>, Bytes> taps;
 };
 
 /// Quiet and signalling NaN payloads, -0, and the smallest denormals at the front of `bytes`.
 inline void plant_special(Bytes& bytes, DType type) {
   const std::uint32_t f32[] = {0x7F800001u, 0xFFC12345u, 0x80000000u, 0x00000001u, 0x7F800000u};
-  const std::uint16_t bf16[] = {0x7F81, 0xFFC5, 0x8000, 0x0001, 0x7F80}, f16[] = {0x7C01, 0xFE05, 0x8000, 0x0001, 0x7C00};
+  const std::uint16_t bf16[] = {0x7F81, 0xFFC5, 0x8000, 0x0001, 0x7F80},
+                      f16[] = {0x7C01, 0xFE05, 0x8000, 0x0001, 0x7C00};
   const void* words = type == DType::f32 ? static_cast<const void*>(f32) : type == DType::bf16 ? bf16 : f16;
   std::memcpy(bytes.data(), words, std::min(bytes.size(), 5 * size_of(type)));
 }
@@ -97,10 +98,14 @@ inline TraceData random_trace(std::uint64_t seed, DType act, DType state, DType 
   const Model model = header.model = small_model(act, state, conv);
   header.steps = 4, header.rows = 3, header.has_z = true, header.has_path = true, header.load_rows = 2;
   for (std::size_t t = 0; t < kTaps; ++t)
-    if (static_cast<Tap>(t) != Tap::state && static_cast<Tap>(t) != Tap::conv_state) header.taps.add(static_cast<Tap>(t));
+    if (static_cast<Tap>(t) != Tap::state && static_cast<Tap>(t) != Tap::conv_state)
+      header.taps.add(static_cast<Tap>(t));
   for (int l = 0; l < model.layers(); ++l) header.params.push_back(random_params(random, model));
-  header.events = {{0, -1, 1, EventKind::load, 0}, {0, 1, 2, EventKind::load, 1}, {1, 0, 3, EventKind::zero, -1},
-                   {2, -1, 4, EventKind::copy, 1}, {3, -1, 1, EventKind::free, -1}};
+  header.events = {{0, -1, 1, EventKind::load, 0},
+                   {0, 1, 2, EventKind::load, 1},
+                   {1, 0, 3, EventKind::zero, -1},
+                   {2, -1, 4, EventKind::copy, 1},
+                   {3, -1, 1, EventKind::free, -1}};
   header.snapshots = {{1, 1, 2, 0}, {0, 0, 1, 1}, {1, 0, 1, 2}};  // not sorted: the reader sorts
   header.provenance = {{"engine", "a test"}, {"note", "random bits \xC3\xA9"}};
   const std::vector<std::int32_t> index[] = {{1, 2, 0}, {2, 1, -1}, {5, 6, 2}, {1, 2, 3}};
@@ -111,8 +116,8 @@ inline TraceData random_trace(std::uint64_t seed, DType act, DType state, DType 
     data.plans.push_back(make_plan(model, step, path[step], index[step], sequence, step == 2 ? 2 : 3, "test"));
     data.inputs.emplace_back();
     for (int l = 0; l < model.layers(); ++l) {
-      StepInputs inputs{random.bytes(B * dim * act_size), random.bytes(B * HV * act_size), random.bytes(B * HV * act_size),
-                        random.bytes(B * HV * 5 * act_size)};
+      StepInputs inputs{random.bytes(B * dim * act_size), random.bytes(B * HV * act_size),
+                        random.bytes(B * HV * act_size), random.bytes(B * HV * 5 * act_size)};
       plant_special(inputs.mixed_qkv, act);
       data.inputs.back().push_back(inputs);
       for (std::size_t t = 0; t < kTaps; ++t) {
@@ -142,7 +147,8 @@ inline void write_contents(TraceWriter& writer, const TraceData& data) {
     for (int l = 0; l < data.header.model.layers(); ++l)
       writer.write_inputs(plan.step, l, data.inputs[static_cast<std::size_t>(plan.step)][static_cast<std::size_t>(l)]);
   }
-  for (const auto& [key, rows] : data.taps) writer.write_tap(std::get<0>(key), std::get<1>(key), std::get<2>(key), rows);
+  for (const auto& [key, rows] : data.taps)
+    writer.write_tap(std::get<0>(key), std::get<1>(key), std::get<2>(key), rows);
   for (std::size_t s = 0; s < data.snapshots.size(); ++s)
     writer.write_snapshot(static_cast<std::int64_t>(s), data.snapshots[s].first, data.snapshots[s].second);
 }
@@ -159,7 +165,8 @@ inline std::string file_bytes(const std::string& path) {
 }
 
 inline void write_file(const std::string& path, std::string_view bytes) {
-  std::ofstream(path, std::ios::binary | std::ios::trunc).write(bytes.data(), static_cast<std::streamsize>(bytes.size()));
+  std::ofstream(path, std::ios::binary | std::ios::trunc)
+      .write(bytes.data(), static_cast<std::streamsize>(bytes.size()));
 }
 
 /// Reads everything that a trace holds.

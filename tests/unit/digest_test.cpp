@@ -56,8 +56,8 @@ TEST_CASE("digest_line: fixed vectors, whole and partial words, beyond the table
     std::size_t size;
     std::uint64_t index, digest;
   } const cases[] = {
-      {0, 0, 0xE220A8397B1DCDAFu},   {1, 0, 0xADB46C28C11BDCC6u},   {7, 3, 0xDB2D37610026AE3Bu},
-      {8, 0, 0x2ACC161A1BEEF75Du},   {9, 1, 0x1ABF09BE2B2C2A95u},   {256, 0, 0x7990F623C80500EAu},
+      {0, 0, 0xE220A8397B1DCDAFu},     {1, 0, 0xADB46C28C11BDCC6u},     {7, 3, 0xDB2D37610026AE3Bu},
+      {8, 0, 0x2ACC161A1BEEF75Du},     {9, 1, 0x1ABF09BE2B2C2A95u},     {256, 0, 0x7990F623C80500EAu},
       {512, 127, 0x8BE44FF60CF8FCC4u}, {40000, 2, 0x86D8530ADAE3EAC1u},
   };
   for (const auto& c : cases) {
@@ -68,13 +68,27 @@ TEST_CASE("digest_line: fixed vectors, whole and partial words, beyond the table
 
 TEST_CASE("digest_block: fixed vectors") {
   const BlockCase cases[] = {
-      {"f32 state", small_model(), false, {0x3812107CF29F0132u, 0x9863D3B84ECDADE4u},
-       0x38ED23A06DDB039Bu, 0xADC00CEE26D8BD0Eu, 0xB7E159212F2B36FDu},
-      {"bf16 state", wide_model(), false,
+      {"f32 state",
+       small_model(),
+       false,
+       {0x3812107CF29F0132u, 0x9863D3B84ECDADE4u},
+       0x38ED23A06DDB039Bu,
+       0xADC00CEE26D8BD0Eu,
+       0xB7E159212F2B36FDu},
+      {"bf16 state",
+       wide_model(),
+       false,
        {0x93F801C9A24CF13Au, 0x57328973A0B9A6F7u, 0xF087979C3D4763A7u, 0x8556F80744E2C04Du},
-       0x603E0E68A3ADEF0Au, 0x6BD745B64663358Eu, 0x6900884E84F70F42u},
-      {"zero", small_model(), true, {0x29D63E6F0FA82A34u, 0x29D63E6F0FA82A34u},
-       0xC163953016022EEEu, 0x8E3EFD8209067BA3u, 0xF1D2A019D361AA6Bu},
+       0x603E0E68A3ADEF0Au,
+       0x6BD745B64663358Eu,
+       0x6900884E84F70F42u},
+      {"zero",
+       small_model(),
+       true,
+       {0x29D63E6F0FA82A34u, 0x29D63E6F0FA82A34u},
+       0xC163953016022EEEu,
+       0x8E3EFD8209067BA3u,
+       0xF1D2A019D361AA6Bu},
   };
   for (const BlockCase& c : cases) {
     CAPTURE(c.name);

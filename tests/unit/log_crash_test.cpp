@@ -30,7 +30,9 @@ class Shim {
   static int calls() { return calls_; }
 
   static ssize_t pwrite(int file, const void* bytes, std::size_t size, off_t offset) {
-    const auto write = [&](std::size_t part) { return static_cast<ssize_t>(::syscall(SYS_pwrite64, file, bytes, part, offset)); };
+    const auto write = [&](std::size_t part) {
+      return static_cast<ssize_t>(::syscall(SYS_pwrite64, file, bytes, part, offset));
+    };
     if (mode_ == Mode::none) return write(size);
     const int call = calls_++;
     if (mode_ == Mode::crumble && call % 2 == 0) return errno = EINTR, -1;
@@ -60,7 +62,9 @@ int run_until_killed(const std::string& path, Shim::Mode mode, int n) {
   struct Reporter final : Observer {
     Reporter(LogWriter& w, int p) : writer(w), pipe(p) {}
     void event_applied(const Event& event, int layer, Pool& pool) override { writer.event_applied(event, layer, pool); }
-    void before(std::int64_t step, int layer, const StepPlan& plan, Pool& pool) override { writer.before(step, layer, plan, pool); }
+    void before(std::int64_t step, int layer, const StepPlan& plan, Pool& pool) override {
+      writer.before(step, layer, plan, pool);
+    }
     void after(const StepView& view) override { writer.after(view); }
     void step_done(std::int64_t step) override {
       writer.step_done(step);
@@ -94,8 +98,12 @@ int run_until_killed(const std::string& path, Shim::Mode mode, int n) {
 // Both names that the library may call, whatever the width of off_t it was built for.
 extern "C" ssize_t shim_pwrite(int file, const void* bytes, std::size_t size, off_t offset) __asm__("pwrite");
 extern "C" ssize_t shim_pwrite64(int file, const void* bytes, std::size_t size, off_t offset) __asm__("pwrite64");
-ssize_t shim_pwrite(int file, const void* bytes, std::size_t size, off_t offset) { return Shim::pwrite(file, bytes, size, offset); }
-ssize_t shim_pwrite64(int file, const void* bytes, std::size_t size, off_t offset) { return Shim::pwrite(file, bytes, size, offset); }
+ssize_t shim_pwrite(int file, const void* bytes, std::size_t size, off_t offset) {
+  return Shim::pwrite(file, bytes, size, offset);
+}
+ssize_t shim_pwrite64(int file, const void* bytes, std::size_t size, off_t offset) {
+  return Shim::pwrite(file, bytes, size, offset);
+}
 
 TEST_CASE("an existing target needs force, and keeps its content until the new file is whole") {
   const Folder folder;
@@ -123,7 +131,8 @@ TEST_CASE("a second writer is kept out while the first one lives, readers are no
   auto writer = create_log(path, header, {});
   for (bool force : {false, true}) {
     CHECK(contains(error_of([&] { create_log(path, header, {force}); }), "another writer holds this log"));
-    const int status = in_child([&] { return contains(error_of([&] { create_log(path, header, {force}); }), "another writer") ? 0 : 1; });
+    const int status = in_child(
+        [&] { return contains(error_of([&] { create_log(path, header, {force}); }), "another writer") ? 0 : 1; });
     CHECK((WIFEXITED(status) && WEXITSTATUS(status) == 0));
   }
   CHECK(open_log(path)->steps() == 0);
@@ -153,7 +162,7 @@ TEST_CASE("interrupted calls and short writes change nothing") {
   const Shim shim(Shim::Mode::crumble, 0);
   write_log(folder / "crumbled", header);
   CHECK(Shim::calls() > 1000);
-  CHECK(text_of_file(folder / "crumbled") == text_of_file(folder / "plain"));
+  CHECK((text_of_file(folder / "crumbled") == text_of_file(folder / "plain")));
 }
 
 TEST_CASE("a full disk at any write ends the run with one error that names the last complete step") {
@@ -176,7 +185,8 @@ TEST_CASE("a full disk at any write ends the run with one error that names the l
     }
     const std::string text = error_of([&] { fake_run(stream, header, *writer); });
     const std::int64_t done = writer->committed();
-    const std::string last = done == 0 ? "no step is complete" : "the last complete step is " + std::to_string(done - 1);
+    const std::string last =
+        done == 0 ? "no step is complete" : "the last complete step is " + std::to_string(done - 1);
     CHECK_MESSAGE((contains(text, path + ": /") && contains(text, ": No space left on device; " + last)), text);
     CHECK(error_of([&] { writer->close(); }) == text);
     named += done > 0;
@@ -186,7 +196,9 @@ TEST_CASE("a full disk at any write ends the run with one error that names the l
   CHECK(named > 20);
 }
 
-TEST_CASE("killed at every write, before it and half way through: acknowledged steps are whole, resuming gives the same bytes") {
+TEST_CASE(
+    "killed at every write, before it and half way through: acknowledged steps are whole, resuming gives the same "
+    "bytes") {
   const Folder folder;
   const std::string path = folder / "a", reference = folder / "reference";
   const LogHeader header = header_of(state_policy_from("every:3"));
@@ -211,7 +223,7 @@ TEST_CASE("killed at every write, before it and half way through: acknowledged s
       CHECK(writer->committed() == acknowledged);
       fake_run(stream, header, *writer);
       writer->close();
-      CHECK(text_of_file(path) == whole);
+      CHECK((text_of_file(path) == whole));
       ++resumed;
     }
   CHECK(resumed > 200);
@@ -231,7 +243,8 @@ TEST_CASE("resuming: only the same run, only a whole log, only one writer") {
   CHECK(contains(error_of([&] { resume_log(path, other, {}); }), path + ": /contract: the log is of another run"));
   other = header;
   other.plans[6].sequence[0] = 1;
-  CHECK(contains(error_of([&] { resume_log(path, other, {}); }), path + ": /steps/sequence: the log is of another run"));
+  CHECK(
+      contains(error_of([&] { resume_log(path, other, {}); }), path + ": /steps/sequence: the log is of another run"));
   CHECK(contains(error_of([&] { resume_log(folder / "absent", header, {}); }), "absent"));
 
   const std::uint64_t state = entry(path, "state", "recurrent", h5::Type::f32, 6, 2).first;
@@ -251,13 +264,16 @@ TEST_CASE("resuming: only the same run, only a whole log, only one writer") {
           view.pool.write(2, view.plan.block[0], Bytes(model.state_bytes()), Bytes(model.conv_bytes()));
         writer.after(view);
       }
-      void event_applied(const Event& event, int layer, Pool& pool) override { writer.event_applied(event, layer, pool); }
+      void event_applied(const Event& event, int layer, Pool& pool) override {
+        writer.event_applied(event, layer, pool);
+      }
       void step_done(std::int64_t step) override { writer.step_done(step); }
       LogWriter& writer;
     } altered(*writer);
-    CHECK(contains(error_of([&] { fake_run(stream, header, altered); }), path + ": step 4: recomputed, it gives other digests"));
+    CHECK(contains(error_of([&] { fake_run(stream, header, altered); }),
+                   path + ": step 4: recomputed, it gives other digests"));
   }
-  CHECK(text_of_file(path) == interrupted);
+  CHECK((text_of_file(path) == interrupted));
   FakeStream stream(kSteps, kRows);
   const auto writer = resume_log(path, header, {});
   fake_run(stream, header, *writer);

@@ -20,7 +20,8 @@ TEST_CASE("state policy: words and kept steps") {
   CHECK(state_policy_from("every:5").kept_steps(10) == std::vector<std::int64_t>{4, 9});
   CHECK(state_policy_from("every:100").kept_steps(3) == std::vector<std::int64_t>{2});
   CHECK(state_policy_from("digest").kept_steps(3).empty());
-  for (const char* bad : {"", "every", "every:", "every:0", "every:-1", "every:2x", "every: 2", "Full", "every:99999999999999999999"})
+  for (const char* bad :
+       {"", "every", "every:", "every:0", "every:-1", "every:2x", "every: 2", "Full", "every:99999999999999999999"})
     CHECK_MESSAGE(contains(error_of([&] { state_policy_from(bad); }), "expected full, every:N"), bad);
 }
 
@@ -139,7 +140,7 @@ TEST_CASE("equal runs give equal bytes; provenance is all that may differ; the s
     const std::string a = folder / (std::string(policy) + "a"), b = folder / (std::string(policy) + "b");
     write_log(a, header);
     write_log(b, header, {false, 2, true});  // syncing and auditing change nothing
-    CHECK(text_of_file(a) == text_of_file(b));
+    CHECK((text_of_file(a) == text_of_file(b)));
     const std::uint64_t size = fs::file_size(a), said = log_size(header);
     CHECK_MESSAGE((said <= size + 16384 && size <= said + 16384), said << " against " << size);
     header.provenance = {{"host", "elsewhere"}};
@@ -178,7 +179,8 @@ TEST_CASE("steps count up to the first missing record") {
     CHECK(log->verify().dataset == "");
     for (const Snapshot& snapshot : log->snapshots()) CHECK(snapshot.step < log->steps());
     Bytes words;
-    CHECK(contains(error_of([&] { log->read_tap(Tap::core_out, static_cast<std::int64_t>(k), 0, words); }), "complete steps"));
+    CHECK(contains(error_of([&] { log->read_tap(Tap::core_out, static_cast<std::int64_t>(k), 0, words); }),
+                   "complete steps"));
   }
 }
 
@@ -245,7 +247,8 @@ TEST_CASE("a flipped byte is found, and its dataset and step are named") {
       CHECK(fault.dataset == c.dataset);
       CHECK(fault.step == c.step);
       CHECK(fault.what != "");
-      CHECK(log->steps() == (std::strncmp(c.dataset, "/out", 4) == 0 || std::strncmp(c.dataset, "/state", 6) == 0 ? kSteps : c.step));
+      CHECK(log->steps() ==
+            (std::strncmp(c.dataset, "/out", 4) == 0 || std::strncmp(c.dataset, "/state", 6) == 0 ? kSteps : c.step));
       flip(path, at, bit);
       CHECK(open_log(path)->verify().dataset == "");
     }
@@ -260,10 +263,10 @@ TEST_CASE("a flipped byte in the header's data is refused when opening, by name"
     const char *group, *name;
     h5::Type type;
     std::size_t rank;
-  } const cases[] = {{"steps", "index", h5::Type::i32, 2},    {"steps", "sequence", h5::Type::i64, 2},
-                     {"steps", "rows", h5::Type::i32, 1},     {"steps", "path", h5::Type::i8, 1},
+  } const cases[] = {{"steps", "index", h5::Type::i32, 2},     {"steps", "sequence", h5::Type::i64, 2},
+                     {"steps", "rows", h5::Type::i32, 1},      {"steps", "path", h5::Type::i8, 1},
                      {"model", "layer_ids", h5::Type::i32, 1}, {"model", "layers", h5::Type::i32, 1},
-                     {"state", "step", h5::Type::i32, 1},     {"state", "block", h5::Type::i32, 2},
+                     {"state", "step", h5::Type::i32, 1},      {"state", "block", h5::Type::i32, 2},
                      {"", "source", h5::Type::i8, 1}};
   for (const auto& c : cases)
     for (unsigned bit = 0; bit < 8; ++bit) {
@@ -290,7 +293,8 @@ TEST_CASE("hostile bytes: flips and cuts give an Error, a fault or a whole log, 
     if (trial % 10 == 0) bytes.resize(random() % bytes.size());
     for (int n = 0; n <= trial % 4 && !bytes.empty(); ++n) {
       // Mostly where the structure is: the first 64 bytes of a page.
-      const std::size_t at = trial % 3 == 0 ? random() % bytes.size() : (random() % (bytes.size() / 4096 + 1)) * 4096 + random() % 64;
+      const std::size_t at =
+          trial % 3 == 0 ? random() % bytes.size() : (random() % (bytes.size() / 4096 + 1)) * 4096 + random() % 64;
       if (at < bytes.size()) bytes[at] = static_cast<char>(random());
     }
     std::ofstream(path, std::ios::binary | std::ios::trunc) << bytes;

@@ -63,8 +63,18 @@ Recipe full_recipe() {
   r.inputs.keys = {256, 524288};
   r.inputs.specials = {0.1, {SpecialRecipe::Kind::largest, SpecialRecipe::Kind::nan}, false, true, false, true};
   r.states = {StateRecipe::Start::zero, {Draw::Kind::constant, 2, 0}, {Draw::Kind::uniform, 0, 0.25f}};
-  r.schedule = {7,   5,      Range{2, 9}, 0.1,  0.2, 0.3, 1e-9, {2, 3}, ScheduleRecipe::Preempt::load, ScheduleRecipe::Placement::sticky,
-                false, 0.375};
+  r.schedule = {7,
+                5,
+                Range{2, 9},
+                0.1,
+                0.2,
+                0.3,
+                1e-9,
+                {2, 3},
+                ScheduleRecipe::Preempt::load,
+                ScheduleRecipe::Placement::sticky,
+                false,
+                0.375};
   return r;
 }
 
@@ -102,25 +112,27 @@ TEST_CASE("the canonical text is complete and stable") {
 }
 
 TEST_CASE("order, space and notes do not change the canonical text") {
-  const std::string a = R"({"note": "first", "rows": 2, "seed": 5, "schema": "gdnsim.recipe/1", )" + std::string(kModel) + R"(, "steps": 2})";
+  const std::string a = R"({"note": "first", "rows": 2, "seed": 5, "schema": "gdnsim.recipe/1", )" +
+                        std::string(kModel) + R"(, "steps": 2})";
   const Recipe r = parse_recipe(a, "r.json");
   CHECK(r.note == "first");
   CHECK(canonical_json(r) == canonical_json(parse_recipe(with(""), "r.json")));
 }
 
 TEST_CASE("the canonical text of the default recipe is frozen") {
-  CHECK(canonical_json(parse_recipe(with(""), "r.json")) ==
-        R"({"schema":"gdnsim.recipe/1","seed":5,"steps":2,"rows":2,"model":{"num_k_heads":1,"num_v_heads":2,"head_k_dim":4,)"
-        R"("head_v_dim":4,"conv_width":4,"scale":0.5,"activation":"silu","use_qk_l2norm":true,"state_dtype":"f32",)"
-        R"("conv_state_dtype":"bf16","act_dtype":"bf16","sentinel":"nonpositive","num_blocks":4,"norm_eps":1e-06,)"
-        R"("norm_gate":"silu","inactive_conv_out":"zero","inactive_core_out":"zero","layer_ids":[3]},)"
-        R"("params":{"A_log":{"log_of_uniform":[0.1,16.0]},"dt_bias":{"normal":[0.0,0.7]},"conv_weight":{"normal":[0.0,0.4]},)"
-        R"("conv_bias":null,"norm_weight":{"normal":[1.0,0.1]}},"inputs":{"x":{"normal":[0.0,1.0]},"a":{"normal":[0.0,1.0]},)"
-        R"("b":{"normal":[0.0,1.0]},"z":{"normal":[0.0,1.0]},"keys":{"weight":0,"drift":0},)"
-        R"("specials":{"rate":0.0,"kinds":[],"tensors":["mixed_qkv","a","b","z"]}},"states":{"start":"load",)"
-        R"("recurrent":{"normal":[0.0,0.1]},"conv":{"normal":[0.0,1.0]}},"schedule":{"running":0,"first_sequence":0,)"
-        R"("length":null,"arrival":1.0,"shuffle":0.0,"skip":0.0,"preempt":0.0,"away":[1,4],"preempt_by":"swap",)"
-        R"("placement":"packed","stale_tail":false,"mixed":0.0}})");
+  CHECK(
+      canonical_json(parse_recipe(with(""), "r.json")) ==
+      R"({"schema":"gdnsim.recipe/1","seed":5,"steps":2,"rows":2,"model":{"num_k_heads":1,"num_v_heads":2,"head_k_dim":4,)"
+      R"("head_v_dim":4,"conv_width":4,"scale":0.5,"activation":"silu","use_qk_l2norm":true,"state_dtype":"f32",)"
+      R"("conv_state_dtype":"bf16","act_dtype":"bf16","sentinel":"nonpositive","num_blocks":4,"norm_eps":1e-06,)"
+      R"("norm_gate":"silu","inactive_conv_out":"zero","inactive_core_out":"zero","layer_ids":[3]},)"
+      R"("params":{"A_log":{"log_of_uniform":[0.1,16.0]},"dt_bias":{"normal":[0.0,0.7]},"conv_weight":{"normal":[0.0,0.4]},)"
+      R"("conv_bias":null,"norm_weight":{"normal":[1.0,0.1]}},"inputs":{"x":{"normal":[0.0,1.0]},"a":{"normal":[0.0,1.0]},)"
+      R"("b":{"normal":[0.0,1.0]},"z":{"normal":[0.0,1.0]},"keys":{"weight":0,"drift":0},)"
+      R"("specials":{"rate":0.0,"kinds":[],"tensors":["mixed_qkv","a","b","z"]}},"states":{"start":"load",)"
+      R"("recurrent":{"normal":[0.0,0.1]},"conv":{"normal":[0.0,1.0]}},"schedule":{"running":0,"first_sequence":0,)"
+      R"("length":null,"arrival":1.0,"shuffle":0.0,"skip":0.0,"preempt":0.0,"away":[1,4],"preempt_by":"swap",)"
+      R"("placement":"packed","stale_tail":false,"mixed":0.0}})");
 }
 
 TEST_CASE("floats keep their bits through the canonical text") {
@@ -143,42 +155,56 @@ TEST_CASE("what is wrong is refused in one line that names it") {
       {"{\n\"seed\": 1,\n}", "r.json: line 3: expected valid JSON (byte 14)"},
       {"{}", "r.json: schema: expected this key, found none"},
       {R"({"schema": "gdnsim.recipe/2"})", R"(r.json: schema: expected "gdnsim.recipe/1", found "gdnsim.recipe/2")"},
-      {R"({"schema": "gdnsim.recipe/1", "seed": 1, "seed": 2})", "r.json: seed: expected each key once, found it twice"},
-      {R"({"schema": "gdnsim.recipe/1", "seed": -1})", "r.json: seed: expected a whole number from 0 to 18446744073709551615, found -1"},
+      {R"({"schema": "gdnsim.recipe/1", "seed": 1, "seed": 2})",
+       "r.json: seed: expected each key once, found it twice"},
+      {R"({"schema": "gdnsim.recipe/1", "seed": -1})",
+       "r.json: seed: expected a whole number from 0 to 18446744073709551615, found -1"},
       {R"({"schema": "gdnsim.recipe/1", "seed": 1.5})",
        "r.json: seed: expected a whole number from 0 to 18446744073709551615, found 1.5"},
       {with("\"stpes\": 3"), "r.json: stpes: expected only known keys, found this one"},
       {with(R"("schedule": {"lenght": [1, 2]})"), "r.json: schedule.lenght: expected only known keys, found this one"},
-      {with(R"("inputs": {"x": {"normal": [0, 1], "std": 1}})"), "r.json: inputs.x.std: expected only known keys, found this one"},
+      {with(R"("inputs": {"x": {"normal": [0, 1], "std": 1}})"),
+       "r.json: inputs.x.std: expected only known keys, found this one"},
       {with(R"("inputs": {"x": 3})"), "r.json: inputs.x: expected an object, found 3"},
       {with(R"("inputs": {"x": null})"), "r.json: inputs.x: expected an object, found null"},
-      {with(R"("inputs": {"x": {"normal": [0]}})"), "r.json: inputs.x.normal: expected an array of 2 numbers, found [0]"},
+      {with(R"("inputs": {"x": {"normal": [0]}})"),
+       "r.json: inputs.x.normal: expected an array of 2 numbers, found [0]"},
       {with(R"("inputs": {"x": {"normal": [0, -1]}})"), "r.json: inputs.x: expected a deviation of 0 or more"},
-      {with(R"("inputs": {"a": {"normal": [0, 1e39]}})"), "r.json: inputs.a.normal[1]: expected a number in the range of f32, found 1e+39"},
-      {with(R"("inputs": {"a": {"constant": 1e999}})"), "r.json: expected numbers in the range of double, found a larger one"},
-      {with(R"("params": {"A_log": {"log_of_uniform": [0, 1]}})"), "r.json: params.A_log: expected low > 0, to have a logarithm"},
-      {with(R"("params": {"A_log": {"uniform": [2, 1]}})"), "r.json: params.A_log: expected low <= high, not too far apart"},
-      {with(R"("inputs": {"keys": {"weight": 257}})"), "r.json: inputs.keys.weight: expected a whole number from 0 to 256, found 257"},
+      {with(R"("inputs": {"a": {"normal": [0, 1e39]}})"),
+       "r.json: inputs.a.normal[1]: expected a number in the range of f32, found 1e+39"},
+      {with(R"("inputs": {"a": {"constant": 1e999}})"),
+       "r.json: expected numbers in the range of double, found a larger one"},
+      {with(R"("params": {"A_log": {"log_of_uniform": [0, 1]}})"),
+       "r.json: params.A_log: expected low > 0, to have a logarithm"},
+      {with(R"("params": {"A_log": {"uniform": [2, 1]}})"),
+       "r.json: params.A_log: expected low <= high, not too far apart"},
+      {with(R"("inputs": {"keys": {"weight": 257}})"),
+       "r.json: inputs.keys.weight: expected a whole number from 0 to 256, found 257"},
       {with(R"("inputs": {"x": {"constant": 1}, "keys": {"weight": 1}})"),
        "r.json: inputs.keys.weight: expected 0, or a normal inputs.x to mix the keys from"},
-      {with(R"("inputs": {"specials": {"rate": 0.5}})"), "r.json: inputs.specials.kinds: expected at least one kind when the rate is not 0"},
-      {with(R"("inputs": {"specials": {"kinds": ["nan", "nan"]}})"), R"(r.json: inputs.specials.kinds[1]: expected each word once, found "nan")"},
+      {with(R"("inputs": {"specials": {"rate": 0.5}})"),
+       "r.json: inputs.specials.kinds: expected at least one kind when the rate is not 0"},
+      {with(R"("inputs": {"specials": {"kinds": ["nan", "nan"]}})"),
+       R"(r.json: inputs.specials.kinds[1]: expected each word once, found "nan")"},
       {with(R"("inputs": {"specials": {"tensors": ["q"]}})"),
        R"(r.json: inputs.specials.tensors[0]: expected one of "mixed_qkv", "a", "b", "z", found "q")"},
       {with(R"("states": {"start": "warm"})"), R"(r.json: states.start: expected one of "zero", "load", found "warm")"},
       {with(R"("schedule": {"skip": 1.5})"), "r.json: schedule.skip: expected a number from 0.0 to 1.0, found 1.5"},
       {with(R"("schedule": {"skip": "0"})"), R"(r.json: schedule.skip: expected a number from 0.0 to 1.0, found "0")"},
       {with(R"("schedule": {"length": [3, 2]})"), "r.json: schedule.length: expected [lowest, highest], found [3,2]"},
-      {with(R"("schedule": {"length": [0, 2]})"), "r.json: schedule.length[0]: expected a whole number from 1 to 1073741824, found 0"},
+      {with(R"("schedule": {"length": [0, 2]})"),
+       "r.json: schedule.length[0]: expected a whole number from 1 to 1073741824, found 0"},
       {with(R"("schedule": {"running": 3})"), "r.json: schedule.running: expected 0 to the number of rows"},
       {with(R"("schedule": {"stale_tail": 1})"), "r.json: schedule.stale_tail: expected true or false, found 1"},
       {with(R"("schedule": {"stale_tail": true, "placement": "sticky"})"),
        "r.json: schedule.stale_tail: expected false, or placement \"packed\""},
       {with_model(R"("head_v_dim": 5)"), "r.json: head_v_dim: expected each key once, found it twice"},
       {with_model(R"("norm_esp": 1)"), "r.json: model.norm_esp: expected only known keys, found this one"},
-      {with_model(R"("state_dtype": "f64")"), R"(r.json: model.state_dtype: expected one of "f32", "bf16", "f16", found "f64")"},
+      {with_model(R"("state_dtype": "f64")"),
+       R"(r.json: model.state_dtype: expected one of "f32", "bf16", "f16", found "f64")"},
       {with_model(R"("use_qk_l2norm": 1)"), "r.json: model.use_qk_l2norm: expected true or false, found 1"},
-      {with_model(R"("sentinel": "none")"), R"(r.json: model.sentinel: expected one of "nonpositive", "zero", "minus_one", found "none")"},
+      {with_model(R"("sentinel": "none")"),
+       R"(r.json: model.sentinel: expected one of "nonpositive", "zero", "minus_one", found "none")"},
   };
   for (const auto& refused : cases) {
     CAPTURE(refused.text);
@@ -194,7 +220,7 @@ TEST_CASE("what cannot run is refused") {
     CHECK_THROWS_AS(make_recipe_stream(r), Error);
   };
   CHECK_NOTHROW(validate(full_recipe(), "r"));
-  refused([](Recipe& r) { r.model.num_blocks = 6; });  // seven run at a time
+  refused([](Recipe& r) { r.model.num_blocks = 6; });                                     // seven run at a time
   refused([](Recipe& r) { r.model.num_blocks = 7, r.model.sentinel = Sentinel::zero; });  // block 0 is taken
   refused([](Recipe& r) { r.model.layer_ids = {1, 2, 1}; });
   refused([](Recipe& r) { r.model.layer_ids = {1 << 24}; });
@@ -224,7 +250,8 @@ TEST_CASE("files") {
   CHECK(canonical_json(load_recipe(good)) == canonical_json(parse_recipe(with(""), "")));
   CHECK(open_recipe(good)->steps() == 2);
   CHECK_THROWS_WITH_AS(load_recipe(folder.string()), doctest::Contains("expected a readable recipe"), Error);
-  CHECK_THROWS_WITH_AS(load_recipe((folder / "missing").string()), doctest::Contains("expected a readable recipe"), Error);
+  CHECK_THROWS_WITH_AS(load_recipe((folder / "missing").string()), doctest::Contains("expected a readable recipe"),
+                       Error);
   CHECK_THROWS_WITH_AS(load_recipe(other), doctest::Contains("expected valid JSON"), Error);
   fs::remove_all(folder);
 }

@@ -48,7 +48,9 @@ struct FakeWriter : TraceWriter {
     states.emplace_back(recurrent.begin(), recurrent.end());
   }
   void write_tap(Tap, std::int64_t, int, std::span<const std::byte>) override { FAIL("a stream has no taps"); }
-  void write_snapshot(std::int64_t, std::span<const std::byte>, std::span<const std::byte>) override { FAIL("nor snapshots"); }
+  void write_snapshot(std::int64_t, std::span<const std::byte>, std::span<const std::byte>) override {
+    FAIL("nor snapshots");
+  }
   void finish() override { FAIL("that is the caller's"); }
 };
 
@@ -146,7 +148,8 @@ TEST_CASE("a recipe written as a trace reads back as the same stream, and twice 
   Recipe r = small_recipe();
   SUBCASE("everything") { r.schedule.stale_tail = true; }
   SUBCASE("special values keep their bits") {
-    r.inputs.specials = {0.05, {SpecialRecipe::Kind::payload, SpecialRecipe::Kind::minus_zero, SpecialRecipe::Kind::denormal}};
+    r.inputs.specials = {
+        0.05, {SpecialRecipe::Kind::payload, SpecialRecipe::Kind::minus_zero, SpecialRecipe::Kind::denormal}};
   }
   SUBCASE("the least: no z, no bias, no norm, zero starts") {
     r.inputs.z.reset();

@@ -42,7 +42,8 @@ struct Content {
 };
 
 struct Totals {
-  std::int64_t active = 0, inactive = 0, copies = 0, loads = 0, zeros = 0, frees = 0, mixed = 0, stale = 0, moved = 0, holes = 0;
+  std::int64_t active = 0, inactive = 0, copies = 0, loads = 0, zeros = 0, frees = 0, mixed = 0, stale = 0, moved = 0,
+               holes = 0;
   std::set<std::int64_t> sequences;
   std::set<std::int32_t> blocks, sentinels;
 };
@@ -50,7 +51,10 @@ struct Totals {
 class Bookkeeper {
  public:
   explicit Bookkeeper(const Recipe& recipe)
-      : recipe_(recipe), schedule_(make_schedule(recipe)), stream_(make_recipe_stream(recipe)), pool_(static_cast<std::size_t>(recipe.model.num_blocks)) {}
+      : recipe_(recipe),
+        schedule_(make_schedule(recipe)),
+        stream_(make_recipe_stream(recipe)),
+        pool_(static_cast<std::size_t>(recipe.model.num_blocks)) {}
 
   Totals run() {
     const auto events = stream_->events();
@@ -263,7 +267,8 @@ TEST_CASE("lengths are a sequence's own and exact") {
   }
   int same = 0;
   const std::int64_t whole = static_cast<std::int64_t>(lengths[1].size()) - 20;  // the last ones may be under way
-  for (std::int64_t sequence = 0; sequence < whole; ++sequence) same += lengths[0].at(sequence) == lengths[1].at(sequence);
+  for (std::int64_t sequence = 0; sequence < whole; ++sequence)
+    same += lengths[0].at(sequence) == lengths[1].at(sequence);
   CHECK(whole > 40);
   CHECK(same == whole);
 }

@@ -13,6 +13,7 @@
 #include <doctest/doctest.h>
 
 #include "normal_table.hpp"
+#include "synth_plan.hpp"
 #include "synth_values.hpp"
 
 using namespace gdnsim;
@@ -94,8 +95,10 @@ std::map<Token, StepInputs> tokens_of(const Recipe& recipe) {
         if (plan.block[static_cast<std::size_t>(row)] < 0) continue;
         const std::int64_t sequence = plan.sequence[static_cast<std::size_t>(row)];
         const auto line = [&](const Bytes& all) {
-          const std::size_t bytes = all.size() / static_cast<std::size_t>(recipe.rows), at = bytes * static_cast<std::size_t>(row);
-          return Bytes(all.begin() + static_cast<std::ptrdiff_t>(at), all.begin() + static_cast<std::ptrdiff_t>(at + bytes));
+          const std::size_t bytes = all.size() / static_cast<std::size_t>(recipe.rows),
+                            at = bytes * static_cast<std::size_t>(row);
+          return Bytes(all.begin() + static_cast<std::ptrdiff_t>(at),
+                       all.begin() + static_cast<std::ptrdiff_t>(at + bytes));
         };
         tokens[{sequence, position[sequence], recipe.model.layer_ids[static_cast<std::size_t>(layer)]}] = {
             line(in.mixed_qkv), line(in.a), line(in.b), line(in.z)};
@@ -132,7 +135,9 @@ TEST_CASE("Philox4x32-10 gives its authors' known answers") {
   } const cases[] = {
       {{0, 0, 0, 0}, {0, 0}, {0x6627e8d5, 0xe169c58d, 0xbc57ac4c, 0x9b00dbd8}},
       {{~0u, ~0u, ~0u, ~0u}, {~0u, ~0u}, {0x408f276d, 0x41c83b0e, 0xa20bc7c6, 0x6d5451fd}},
-      {{0x243f6a88, 0x85a308d3, 0x13198a2e, 0x03707344}, {0xa4093822, 0x299f31d0}, {0xd16cfe09, 0x94fdcceb, 0x5001e420, 0x24126ea1}},
+      {{0x243f6a88, 0x85a308d3, 0x13198a2e, 0x03707344},
+       {0xa4093822, 0x299f31d0},
+       {0xd16cfe09, 0x94fdcceb, 0x5001e420, 0x24126ea1}},
   };
   for (const auto& [counter, key, answer] : cases) CHECK(philox(counter, key) == answer);
 }
@@ -143,7 +148,8 @@ TEST_CASE("an element's word is where the address says") {
   chunk_words(address, 5, words);
   for (std::size_t i = 0; i < kChunk; ++i) {
     const std::size_t element = 5 * kChunk + i;
-    const PhiloxCounter counter{static_cast<std::uint32_t>(element / 64 * 16 + element % 16), 17, 0x80000003, 0xabcdef13};
+    const PhiloxCounter counter{static_cast<std::uint32_t>(element / 64 * 16 + element % 16), 17, 0x80000003,
+                                0xabcdef13};
     REQUIRE(words[i] == philox(counter, {0x89abcdef, 0x01234567})[element / 16 % 4]);
   }
 }
@@ -164,7 +170,7 @@ TEST_CASE("the normal table inverts the normal distribution") {
       worst = std::max(worst, std::abs(std::erfc(x / std::sqrt(2.0)) - p) / density);
     }
   CHECK(worst < 2e-5);
-  CHECK(worst > 1e-8);  // linear steps cannot be better: a test that measures nothing would be
+  CHECK(worst > 1e-8);            // linear steps cannot be better: a test that measures nothing would be
   CHECK(normal(0) == 212666545);  // the extremes, 6.338 deviations: erfc gives 212666572
   CHECK(normal(1) == -212666545);
   CHECK(std::abs(normal(0xFFFFFFFFu)) <= 1);
@@ -176,7 +182,10 @@ TEST_CASE("normals are normal") {
     std::uint64_t seed;
     Tensor tensor;
     std::uint32_t sequence, position;
-  } const cases[] = {{0, Tensor::x, 0, 0}, {1, Tensor::recurrent, 3, 0}, {~0ull, Tensor::z, 0x80000001, 4095}, {0, Tensor::key_base, 5, 2}};
+  } const cases[] = {{0, Tensor::x, 0, 0},
+                     {1, Tensor::recurrent, 3, 0},
+                     {~0ull, Tensor::z, 0x80000001, 4095},
+                     {0, Tensor::key_base, 5, 2}};
   const double n = kMany;
   for (const auto& [seed, tensor, sequence, position] : cases) {
     const std::vector<float> x = floats(Draw{}, {seed, tensor, 1, sequence, position});
@@ -204,7 +213,8 @@ TEST_CASE("different addresses are independent") {
   other[3].layer_id = 4;
   other[4].sequence = 8;
   other[5].position = 10;
-  for (const Address& address : other) CHECK(std::abs(correlation(x, floats(Draw{}, address))) < 5 / std::sqrt(double{kMany}));
+  for (const Address& address : other)
+    CHECK(std::abs(correlation(x, floats(Draw{}, address))) < 5 / std::sqrt(double{kMany}));
   for (std::size_t lag : {1, 2, 4, 16, 64, 128}) {
     const std::vector<float> later(x.begin() + static_cast<std::ptrdiff_t>(lag), x.end());
     CHECK(std::abs(correlation(later, x)) < 5 / std::sqrt(double{kMany}));
@@ -222,7 +232,8 @@ TEST_CASE("each draw is what it says") {
   }
 
   const std::vector<float> uniform = floats({Draw::Kind::uniform, 0.1f, 16.0f}, at);
-  CHECK(kolmogorov(uniform, [](double x) { return std::clamp((x - 0.1f) / (16.0 - 0.1f), 0.0, 1.0); }) < 2.2 / std::sqrt(double{kMany}));
+  CHECK(kolmogorov(uniform, [](double x) { return std::clamp((x - 0.1f) / (16.0 - 0.1f), 0.0, 1.0); }) <
+        2.2 / std::sqrt(double{kMany}));
   CHECK(*std::min_element(uniform.begin(), uniform.end()) >= 0.1f);
   CHECK(*std::max_element(uniform.begin(), uniform.end()) <= 16.0f);
 
@@ -314,7 +325,8 @@ TEST_CASE("keys resemble each other as much as asked, and nothing else does") {
     return words_of<float>(bytes);
   };
   const auto part = [](const std::vector<float>& x, std::size_t begin, std::size_t end) {
-    return std::vector<float>(x.begin() + static_cast<std::ptrdiff_t>(begin), x.begin() + static_cast<std::ptrdiff_t>(end));
+    return std::vector<float>(x.begin() + static_cast<std::ptrdiff_t>(begin),
+                              x.begin() + static_cast<std::ptrdiff_t>(end));
   };
   const auto keys = [&](const std::vector<float>& x) { return part(x, kBegin, kEnd); };
   const double slack = 5 / std::sqrt(1000.0);
@@ -353,10 +365,14 @@ TEST_CASE("special values come at their rate, of the kinds and in the tensors as
     std::set<std::uint16_t> bf16;
     std::uint16_t mask, f16;
   } const cases[] = {
-      {Kind::nan, {0x7FC0}, 0xFFFF, 0x7E00},       {Kind::inf, {0x7F80}, 0xFFFF, 0x7C00},
-      {Kind::minus_inf, {0xFF80}, 0xFFFF, 0xFC00}, {Kind::zero, {0}, 0xFFFF, 0},
-      {Kind::minus_zero, {0x8000}, 0xFFFF, 0x8000}, {Kind::largest, {0x7F7F, 0xFF7F}, 0xFFFF, 0x7BFF},
-      {Kind::payload, {0x7F80, 0xFF80}, 0xFF80, 0x7C00}, {Kind::denormal, {0, 0x8000}, 0xFF80, 0},
+      {Kind::nan, {0x7FC0}, 0xFFFF, 0x7E00},
+      {Kind::inf, {0x7F80}, 0xFFFF, 0x7C00},
+      {Kind::minus_inf, {0xFF80}, 0xFFFF, 0xFC00},
+      {Kind::zero, {0}, 0xFFFF, 0},
+      {Kind::minus_zero, {0x8000}, 0xFFFF, 0x8000},
+      {Kind::largest, {0x7F7F, 0xFF7F}, 0xFFFF, 0x7BFF},
+      {Kind::payload, {0x7F80, 0xFF80}, 0xFF80, 0x7C00},
+      {Kind::denormal, {0, 0x8000}, 0xFF80, 0},
   };
   const Address at{6, Tensor::z, 2, 3, 4};
   for (const auto& expect : cases) {
@@ -421,6 +437,27 @@ TEST_CASE("a load row belongs to its sequence, layer and resumption") {
     states.insert(words_of<std::uint16_t>(state_a));
   }
   CHECK(states.size() == 6);
+  r.model.layer_ids = {9};  // the third layer of the others, alone
+  make_recipe_stream(r)->load_row(0, state_b, conv_b);
+  a->load_row(2 * 3 + 2, state_a, conv_a);
+  CHECK(state_a == state_b);
+  CHECK(conv_a == conv_b);
+}
+
+TEST_CASE("a sequence that was dropped comes back with another state") {
+  Recipe r = small_recipe();
+  r.schedule.preempt = 0.2;
+  r.schedule.preempt_by = ScheduleRecipe::Preempt::load;
+  const auto stream = make_recipe_stream(r);
+  std::set<std::vector<std::uint16_t>> states;
+  const auto loads = make_schedule(r).loads;
+  Bytes state, conv;
+  for (std::size_t load = 0; load < loads.size(); ++load) {
+    stream->load_row(static_cast<std::int32_t>(load * 3), state, conv);
+    states.insert(words_of<std::uint16_t>(state));
+  }
+  CHECK(std::count_if(loads.begin(), loads.end(), [](const Load& load) { return load.resumed > 0; }) > 2);
+  CHECK(states.size() == loads.size());
 }
 
 TEST_CASE("parameters: shapes, options and the same layer wherever it stands") {
@@ -480,7 +517,8 @@ TEST_CASE("words of every tensor are frozen") {
   CHECK(f32(Tensor::dt_bias, ParamRecipe{}.dt_bias) == "bf01b66c bf4e5aa1 bd0fca76 bec42a7a bfa0da52 bfad51ca");
   CHECK(f32(Tensor::conv_weight, ParamRecipe{}.conv_weight) == "be9087d1 3ecbcb1e 3f5421f1 3e650763 3e8d0898 bdf75dc5");
   CHECK(f32(Tensor::conv_bias, Draw{}) == "3ebb1687 3ccb81f0 3fdcfa08 3eb891d5 3e15d32e bf4d6636");
-  CHECK(f32(Tensor::norm_weight, *ParamRecipe{}.norm_weight) == "3f6effda 3f6433e4 3f6b5f58 3f801354 3f8f69ce 3f98fcc3");
+  CHECK(f32(Tensor::norm_weight, *ParamRecipe{}.norm_weight) ==
+        "3f6effda 3f6433e4 3f6b5f58 3f801354 3f8f69ce 3f98fcc3");
   CHECK(f32(Tensor::x, Draw{}) == "401907ea bf0e12dc 400a1b3a 3f0f9f57 3f9f10d2 3efb3884");
   CHECK(f32(Tensor::a, Draw{}) == "bf84a243 be3a58d4 bff92ed0 bf7fab92 3f401f3b 3f849e5a");
   CHECK(f32(Tensor::b, Draw{}) == "3ee7ac4b 3fdddb8e 3f9ada30 bf8617dd bfc17770 bfafbffc");

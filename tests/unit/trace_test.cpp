@@ -260,7 +260,8 @@ TEST_CASE("the writer refuses what the reader would refuse") {
   };
   refused("/params/1/A_log[2]: expected a number, found NaN", [](TraceHeader& h) { h.params[1].A_log[2] = NAN; });
   refused("/params: expected 2 layers, found 1", [](TraceHeader& h) { h.params.pop_back(); });
-  refused("/params/0/conv_weight: expected 256 bytes, found 3", [](TraceHeader& h) { h.params[0].conv_weight.resize(3); });
+  refused("/params/0/conv_weight: expected 256 bytes, found 3",
+          [](TraceHeader& h) { h.params[0].conv_weight.resize(3); });
   refused("num_v_heads", [](TraceHeader& h) { h.model.HV = 3; });
   refused("events/block[0]", [](TraceHeader& h) { h.events[0].block = 99; });
   refused("/recorded/state/step[2]: expected 0..3, found 4", [](TraceHeader& h) { h.snapshots[2].step = 4; });
@@ -271,14 +272,16 @@ TEST_CASE("the writer refuses what the reader would refuse") {
   CHECK_THROWS_WITH_AS(writer->write_plan(plan), doctest::Contains("both name block 1"), Error);
   StepInputs inputs = data.inputs[0][0];
   inputs.a.pop_back();
-  CHECK_THROWS_WITH_AS(writer->write_inputs(0, 0, inputs), doctest::Contains("/steps/0/a: expected 24 bytes, found 23"), Error);
+  CHECK_THROWS_WITH_AS(writer->write_inputs(0, 0, inputs), doctest::Contains("/steps/0/a: expected 24 bytes, found 23"),
+                       Error);
   CHECK_THROWS_AS(writer->write_inputs(4, 0, data.inputs[0][0]), Error);
 }
 
 TEST_CASE("a target that cannot be written is an error, and nothing is left behind") {
   const TempDir dir;
   const TraceData data = random_trace(1, DType::bf16, DType::f32, DType::bf16);
-  CHECK_THROWS_WITH_AS(create_trace(dir / "no/such/trace.h5", data.header, false), doctest::Contains("cannot be created"), Error);
+  CHECK_THROWS_WITH_AS(create_trace(dir / "no/such/trace.h5", data.header, false),
+                       doctest::Contains("cannot be created"), Error);
   CHECK(dir.count() == 0);
 }
 
@@ -294,7 +297,7 @@ TEST_CASE("when the disk ends, wherever it ends, the writer throws and leaves no
   const auto previous = std::signal(SIGXFSZ, SIG_IGN);
   std::size_t refused = 0, tried = 0;
   for (std::size_t limit = 0; limit < whole.size(); limit += 1 + whole.size() / 60) {
-    const struct rlimit small {limit, before.rlim_max};
+    const struct rlimit small { limit, before.rlim_max };
     REQUIRE(::setrlimit(RLIMIT_FSIZE, &small) == 0);
     bool threw = false;
     try {

@@ -60,7 +60,7 @@ struct Divergence {
   DiffClass kind = DiffClass::rounding;
   InputsMatched inputs = InputsMatched::unknown;
 };
-/// Execution order: step, layer, tap, row, head, element.
+/// Execution order: step, layer, tap, row, head, element; what belongs to no row comes after the rows.
 bool precedes(const Divergence& a, const Divergence& b);
 
 /// Compares what one layer produced, step by step, and keeps track of which blocks hold recorded bits.
@@ -82,6 +82,8 @@ class LayerComparer {
              std::span<const std::byte> want_conv);
   /// One digest of a head's state (head >= 0) or of the conv state (head = -1) of a row's block.
   void digest(const StepPlan& plan, int row, std::int64_t head, std::uint64_t got, std::uint64_t want);
+  /// The digest of the layer's whole pool: the only witness of a write to a block that no row named.
+  void pool_digest(const StepPlan& plan, std::uint64_t got, std::uint64_t want);
   /// Blocks written by the step's rows are no longer known, unless `state` found them equal in this step.
   void step_done(const StepPlan& plan);
 

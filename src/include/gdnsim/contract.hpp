@@ -112,6 +112,10 @@ const Contract& contract_preset(std::string_view name);
 /// A preset pair for a name: "triton-sm90" pairs with "triton-sm90-mixed" on mixed steps; every other name is its own pair.
 ContractSet contract_set(std::string_view name);
 
+/// The name that `load_contracts` understands for a set of presets: "golden", or "triton-sm90+golden" when the paths differ
+/// from `contract_set` of the first.
+std::string contract_name(const ContractSet& contracts);
+
 /// (field, value) in declaration order, dots flattened as "state_dot.lane"; without the name. The words of the text form.
 std::vector<std::pair<std::string, std::string>> contract_fields(const Contract& contract);
 /// Sets one field from its words; throws Error naming the field and the values it knows.
@@ -123,7 +127,7 @@ std::vector<std::string> contract_field_values(std::string_view field);
 /// A file may hold two contracts, [decode] and [mixed]; with one, both paths use it.
 std::string to_text(const ContractSet& contracts);
 ContractSet contracts_from_text(const std::string& text, const std::string& where);
-/// A preset's name, or a file written by `to_text`.
+/// A preset's name; two of them as "DECODE+MIXED"; or a file written by `to_text`.
 ContractSet load_contracts(const std::string& name_or_file);
 
 /// Empty when the contract is defined for this model's shapes and types; else one line that says what it needs.

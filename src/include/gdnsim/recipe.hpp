@@ -82,20 +82,26 @@ struct Range {
 
 /// Who runs when. Rates are probabilities per step (and sequence), decided by the same generator.
 struct ScheduleRecipe {
-  enum class Placement : std::uint8_t { packed, sticky };  // active rows first; or a sequence keeps its row and leaves a hole
-  enum class Preempt : std::uint8_t { swap, load };        // state copied to a spare block and back; or dropped, reloaded anew
-  int running = 0;                     // sequences alive at a time; 0: as many as rows
-  std::int64_t first_sequence = 0;     // id of the first one, the rest count up
-  std::optional<Range> length;         // tokens of a sequence; absent: endless
-  double arrival = 1;                  // that a free place is taken this step
-  double shuffle = 0;                  // that the rows are permuted before this step
-  double skip = 0;                     // that a running sequence sits this step out
-  double preempt = 0;                  // that a running sequence is evicted before this step
-  Range away{1, 4};                    // steps it is away at least
+  enum class Placement : std::uint8_t {
+    packed,
+    sticky
+  };  // active rows first; or a sequence keeps its row and leaves a hole
+  enum class Preempt : std::uint8_t {
+    swap,
+    load
+  };                                // state copied to a spare block and back; or dropped, reloaded anew
+  int running = 0;                  // sequences alive at a time; 0: as many as rows
+  std::int64_t first_sequence = 0;  // id of the first one, the rest count up
+  std::optional<Range> length;      // tokens of a sequence; absent: endless
+  double arrival = 1;               // that a free place is taken this step
+  double shuffle = 0;               // that the rows are permuted before this step
+  double skip = 0;                  // that a running sequence sits this step out
+  double preempt = 0;               // that a running sequence is evicted before this step
+  Range away{1, 4};                 // steps it is away at least
   Preempt preempt_by = Preempt::swap;
   Placement placement = Placement::packed;
-  bool stale_tail = false;             // rows beyond those present keep an earlier step's index instead of the sentinel
-  double mixed = 0;                    // that a step shares its launch with a prefill (Path::mixed)
+  bool stale_tail = false;  // rows beyond those present keep an earlier step's index instead of the sentinel
+  double mixed = 0;         // that a step shares its launch with a prefill (Path::mixed)
   bool operator==(const ScheduleRecipe&) const = default;
 };
 

@@ -23,7 +23,8 @@ class Trace : public Stream, public Recording {
   StepPlan plan(std::int64_t step) const override = 0;
   virtual const std::vector<std::pair<std::string, std::string>>& provenance() const = 0;  // attribute, text
   virtual bool has_recording() const = 0;
-  /// XXH3-128 over everything that is compared or computed with, independent of chunking and compression; reads the file once.
+  /// XXH3-128 over everything that is computed with - model, parameters, plans, events, load rows, inputs - and not over what
+  /// was recorded, so that a log can be matched with its trace. Independent of chunking and compression; reads all inputs once.
   virtual std::string content_digest() = 0;
 };
 

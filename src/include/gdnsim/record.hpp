@@ -1,0 +1,27 @@
+// Record: run a stream and write it as a trace together with what came out, so that it can be replayed anywhere.
+#pragma once
+
+#include <cstdint>
+#include <functional>
+#include <string>
+#include <utility>
+#include <vector>
+
+#include "gdnsim/backend.hpp"
+#include "gdnsim/contract.hpp"
+#include "gdnsim/stream.hpp"
+
+namespace gdnsim {
+
+struct RecordOptions {
+  TapSet taps{Tap::conv_out, Tap::core_out, Tap::norm_out};  // norm taps only where every layer has a norm
+  std::int64_t snapshot_every = 0;  // states of all blocks after every Nth step and the last; 0: after the last
+  bool force = false;
+  std::vector<std::pair<std::string, std::string>> provenance;
+  std::function<void(std::int64_t done, std::int64_t total)> progress;
+};
+
+/// Writes `path`: the stream, and what `backend` makes of it under `contracts`. Throws what create_trace and the backend throw.
+void record_trace(Stream& stream, Backend& backend, const ContractSet& contracts, const std::string& path, const RecordOptions& options);
+
+}  // namespace gdnsim

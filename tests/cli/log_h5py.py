@@ -1,0 +1,133 @@
+#!/usr/bin/env python3
+"""A log as another program sees it: read with h5py, every digest recomputed from the format's definition.
+
+    log_h5py.py ROOT GDNSIM
+
+Shares nothing with src/: block digests come from support/digest_vectors.py, XXH3 from libxxhash itself.
+"""
+
+import ctypes
+import os
+import subprocess
+import sys
+import tempfile
+
+sys.path.insert(0, os.path.join(os.path.dirname(os.path.abspath(__file__)), "..", "support"))
+from digest_vectors import lines_digest  # noqa: E402
+from tap import Tap  # noqa: E402
+
+try:
+    import h5py
+except ImportError:
+    h5py = None
+
+
+class Hash128(ctypes.Structure):
+    _fields_ = [("low", ctypes.c_uint64), ("high", ctypes.c_uint64)]
+
+
+def xxh3():
+    library = ctypes.CDLL("libxxhash.so.0")
+    library.XXH3_64bits.restype, library.XXH3_64bits.argtypes = ctypes.c_uint64, [ctypes.c_char_p, ctypes.c_size_t]
+    library.XXH3_128bits.restype, library.XXH3_128bits.argtypes = Hash128, [ctypes.c_char_p, ctypes.c_size_t]
+    return library
+
+
+class LogFile:
+    """Raw bytes of the datasets (h5py widens bf16, so they are read at the datasets' offsets)."""
+
+    def __init__(self, path):
+        self.file = h5py.File(path, "r")
+        with open(path, "rb") as raw:
+            self.raw = raw.read()
+
+    def entries(self, name, axes):
+        """The raw bytes of each entry of the first `axes` axes, in order."""
+        data = self.file[name]
+        start, size = data.id.get_offset(), data.id.get_storage_size()
+        count = 1
+        for n in data.shape[:axes]:
+            count *= n
+        each = size // count
+        return [self.raw[start + i * each:start + (i + 1) * each] for i in range(count)]
+
+
+def wrong_states(log):
+    """Kept states whose digests differ from the stored ones; and how many were checked."""
+    file = log.file
+    snapshots, layers, rows, heads, width, _ = file["state/recurrent"].shape
+    columns = file["state/conv"].shape[3]
+    recurrent, conv = log.entries("state/recurrent", 3), log.entries("state/conv", 3)
+    wrong = checked = 0
+    for i, (state, window) in enumerate(zip(recurrent, conv)):
+        s, layer, row = i // (layers * rows), i // rows % layers, i % rows
+        t = int(file["state/step"][s]) - int(file["steps"].attrs["first_step"])
+        active = file["state/block"][s, row] >= 0
+        size = len(state) // heads
+        want = [lines_digest(state[h * size:(h + 1) * size], size // width) if active else 0 for h in range(heads)]
+        wrong += want != [int(d) for d in file["digest/recurrent"][t, layer, row]]
+        wrong += (lines_digest(window, len(window) // columns) if active else 0) != int(file["digest/conv"][t, layer, row])
+        wrong += not active and any(state + window)
+        checked += active
+    return wrong, checked
+
+
+def wrong_outputs(log, taps, library):
+    wrong = checked = 0
+    digests = log.file["digest/out"][()].reshape(-1, len(taps))
+    for i, tap in enumerate(taps):
+        for entry, words in enumerate(log.entries("out/" + tap, 2)):
+            stored = int(digests[entry, i])
+            wrong += library.XXH3_64bits(words, len(words)) != stored if stored else any(words)
+            checked += stored != 0
+    return wrong, checked
+
+
+def wrong_records(log, library):
+    """Commit records that do not follow from the one before and the step's digests."""
+    file = log.file
+    first, wrong, previous = int(file["steps"].attrs["first_step"]), 0, None
+    for t, record in enumerate(file["commit"][()]):
+        wrong += int(record[0]) != first + t + 1
+        wrong += library.XXH3_64bits(record[:3].tobytes(), 24) != int(record[3])
+        if previous is not None:
+            data = previous + b"".join(file["digest/" + section][t].tobytes() for section in ("recurrent", "conv", "pool", "out"))
+            chain = library.XXH3_128bits(data, len(data))
+            wrong += (chain.low, chain.high) != (int(record[1]), int(record[2]))
+        previous = record[1:3].tobytes()
+    return wrong
+
+
+def check_log(tap, name, path, taps, steps):
+    log, library = LogFile(path), xxh3()
+    root = {key: value.decode() if isinstance(value, bytes) else value for key, value in log.file.attrs.items()}
+    tap.check(root["format"] == "gdnsim-log" and root["version"] == 1, f"{name}: format and version", root)
+    tap.check(set(log.file) >= {"model", "contract", "source", "steps", "out", "digest", "commit"}, f"{name}: groups", list(log.file))
+    offsets = [log.file[d].id.get_offset() % 4096 for d in ["commit", "digest/pool", "digest/out"] + ["out/" + t for t in taps]]
+    tap.check(not any(offsets), f"{name}: datasets start at multiples of 4096", offsets)
+    tap.check(log.file["commit"].shape == (steps, 4), f"{name}: every step has a record", log.file["commit"].shape)
+    for what, (wrong, checked) in (("states", wrong_states(log)), ("outputs", wrong_outputs(log, taps, library))):
+        tap.check(wrong == 0 and checked > 0, f"{name}: {what} match their digests", f"{wrong} wrong, {checked} checked")
+    tap.check(wrong_records(log, library) == 0, f"{name}: the chain follows from the digests")
+
+
+def main():
+    root, program = sys.argv[1:3]
+    tap = Tap()
+    if h5py is None:
+        tap.skip("a log read with h5py", "python3-h5py is not installed")
+        return tap.finish()
+    recipe, taps = os.path.join(root, "traces", "recipes", "tiny.json"), ["conv_out", "core_out", "norm_out"]
+    cases = [("full", [], 8), ("every 3", ["--state", "every:3"], 8), ("a slice", ["--steps", "2:7", "--layers", "1"], 5)]
+    with tempfile.TemporaryDirectory() as folder:
+        for number, (name, arguments, steps) in enumerate(cases):
+            path = os.path.join(folder, f"{number}.log.h5")
+            command = [program, "run", recipe, "-o", path, "--backend", "golden", "--quiet"] + arguments
+            done = subprocess.run(command, capture_output=True, text=True)
+            if tap.check(done.returncode == 0, f"{name}: gdnsim run", done.stderr):
+                check_log(tap, name, path, taps, steps)
+    return tap.finish()
+
+
+if __name__ == "__main__":
+    sys.exit(main())
