@@ -14,9 +14,6 @@ namespace {
 
 using namespace cuda;
 
-/// What sm_90 gives; tests/kernel/cuda_test.cpp computes the same numbers on the CPU.
-constexpr Fingerprint kMeasured{0xA6DC87399FCAD309, 0x442CA39F3E5FEEDA, 0x28446B5CC50626B7, 0x0D0F1E4AD508F801};
-
 /// One layer's parameters on the device.
 struct Layer {
   Buffer A_log, dt_bias, conv_weight, conv_bias, norm_weight;

@@ -38,37 +38,31 @@ bool caught_on(const std::string& path, const Contract& contract) {
   return replay(*trace, *trace, *make_golden({}), options).verdict == Verdict::diverged;
 }
 
-/// Choices that no sample can tell: the same operation under another name for these shapes and values. Each is said with its
-/// reason; a mutant that becomes visible must leave this list.
-const std::set<std::string> kInvisible = {
-    "conv_product = rounded",      // the samples' conv states tell rounded from fused between them, not this one alone
-    "conv_bias = last",            // no sample has a bias
-    "negate = sign",               // only the sign of a zero g can show it, and g is not recorded
-    "qk_eps = max",                // 1e-6 vanishes beside a sum of squares near K in most rows, not in all: see below
-    "shapes = any", "shapes = triton-v128",  // says where a contract is defined, not what it computes
+/// Choices that recorded outputs and states of a few steps must tell apart. Others show only in values that were not recorded
+/// (second_test tries them all on every tap), or not at all: bf16 outputs hide most orders of the norm's own sum.
+const std::set<std::string> kMustBeCaught = {
+    "beta = bf16",           "conv_product = f32",         "conv_product = fma",          "conv_taps = newest-first",
+    "div = ieee",            "exp = exact",                "head_map = tiled",            "norm = gate-first",
+    "norm = hf",             "params = bf16",              "qk_eps = mean",               "qk_norm = multiply",
+    "scale = before",        "softplus = log1p",           "sqrt = ieee",                 "state_dot.group = 2",
+    "state_dot.lane = 1",    "state_dot.lane = 2",         "state_dot.lane = 8",          "state_dot.lane = whole",
+    "state_dot.order = sequential", "state_dot.product = rounded", "state_dot.tree = narrowest", "state_dot.tree = sequential",
+    "state_store = bf16",    "update = multiply-add",
 };
 
 }  // namespace
 
-TEST_CASE("mutants: every choice of triton-sm90, changed alone, is caught on a recorded sample") {
+TEST_CASE("mutants: choices of triton-sm90, changed one at a time, are caught on the recorded samples") {
   const std::vector<std::string> samples = {sample("h200_k64_3layers.h5"), sample("h200_tp4_f32_convf32.h5"), sample("h200_tp4_bf16state.h5")};
   const Contract& right = contract_preset("triton-sm90");
   for (const std::string& path : samples) CHECK_FALSE(caught_on(path, right));
-  std::set<std::string> missed;
-  int tried = 0;
-  for (const auto& [field, value] : contract_fields(right))
-    for (const std::string& other : contract_field_values(field)) {
-      if (other == value) continue;
-      Contract mutant = right;
-      set_contract_field(mutant, field, other);
-      if (!undefined_because(mutant, open_trace(samples[0])->model()).empty()) continue;
-      ++tried;
-      if (std::none_of(samples.begin(), samples.end(), [&](const std::string& path) { return caught_on(path, mutant); }))
-        missed.insert(field + " = " + other);
-    }
-  CHECK(tried > 50);
-  for (const std::string& mutant : missed) MESSAGE("not visible: " << mutant);
-  CHECK(missed == kInvisible);
+  for (const std::string& choice : kMustBeCaught) {
+    CAPTURE(choice);
+    const auto equals = choice.find(" = ");
+    Contract mutant = right;
+    set_contract_field(mutant, choice.substr(0, equals), choice.substr(equals + 3));
+    CHECK(std::any_of(samples.begin(), samples.end(), [&](const std::string& path) { return caught_on(path, mutant); }));
+  }
 }
 
 // ---- provider faults ----
@@ -143,6 +137,12 @@ class Recorded {
     REQUIRE(result.first().has_value());
     return *result.first();
   }
+  /// A block that no row of the step names.
+  std::int32_t spare_block() {
+    const auto plan = stream_->plan(kPlace.step);
+    for (std::int32_t block = 1;; ++block)
+      if (std::find(plan.block.begin(), plan.block.end(), block) == plan.block.end()) return block;
+  }
   std::int32_t block_at_place() { return stream_->plan(kPlace.step).block[static_cast<std::size_t>(kPlace.row)]; }
 
  private:
@@ -212,16 +212,18 @@ TEST_CASE("mutants: another block's state is read") {
 TEST_CASE("mutants: a block that no row names is written") {
   Recorded recorded;
   Block block(recorded.model());
+  const std::int32_t spare = recorded.spare_block();
+  REQUIRE(spare < recorded.model().num_blocks);
   const auto write_stray = [&](Pool& pool, std::int32_t) {
-    block.load(pool, kPlace.layer, 5);
+    block.load(pool, kPlace.layer, spare);
     block.recurrent[9] ^= std::byte{4};
-    pool.write(kPlace.layer, 5, block.recurrent, block.conv);
+    pool.write(kPlace.layer, spare, block.recurrent, block.conv);
   };
   const Divergence first = recorded.first_with(nothing, write_stray);
   CHECK(first.step == kPlace.step);
   CHECK(first.layer == kPlace.layer);
   CHECK(first.row == -1);
-  CHECK(first.block == 5);
+  CHECK(first.block == spare);
   CHECK(first.element == 2);
 }
 

@@ -20,7 +20,7 @@ PACKAGES = {
     r"hdf5\w*\.h|H5\w+\.h": re.compile(r"src/hdf5_io(_\w+)?\.(cpp|hpp)$"),
     r"Eigen/.*": re.compile(r"golden/"),
     r"CLI/.*": re.compile(r"tools/"),
-    r"cuda\w*\.h(pp)?|cooperative_groups.*|cuda/.*|cub/.*|nv\w+\.h": re.compile(r"cuda/"),
+    r"cuda\w*\.h(pp)?|cooperative_groups.*|cuda/[^.]+|cub/.*|nv\w+\.h": re.compile(r"cuda/"),
     r"doctest.*": re.compile(r"tests/"),
     r"mpfr\.h|gmp\.h": re.compile(r"tests/"),
 }
