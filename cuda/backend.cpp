@@ -90,13 +90,28 @@ class Cuda final : public Backend {
     for (int layer : layers) layers_.try_emplace(layer, stream.params(layer), has_norm(stream, layer));
   }
 
+  /// A contract made of approximate functions means the measured ones.
+  std::string refuses(const Contract& contract) const override {
+    const bool exact = contract.exp == Exp::exact && contract.div == Div::ieee && contract.sqrt == Sqrt::ieee;
+    if (exact) return "";
+    use();
+    if (!fingerprint_) fingerprint_ = approximate_fingerprint();
+    const Fingerprint& f = *fingerprint_;
+    if (f == kMeasured) return "";
+    const auto differs = [](const char* name, std::uint64_t got, std::uint64_t want) { return got == want ? "" : std::string(name) + " "; };
+    return "cuda: " + device_.name + " (sm_" + std::to_string(device_.major) + std::to_string(device_.minor) + ") computes " +
+           differs("ex2", f.ex2, kMeasured.ex2) + differs("rcp", f.rcp, kMeasured.rcp) + differs("sqrt", f.sqrt, kMeasured.sqrt) +
+           differs("rsqrt", f.rsqrt, kMeasured.rsqrt) + "otherwise than contract '" + contract.name +
+           "' means (sm_90); use golden, or a contract with exact functions";
+  }
+
   void step(const StepArgs& args, Pool& pool, StepOutputs& outputs) override {
     const auto* device_pool = dynamic_cast<const DevicePool*>(&pool);
     GDNSIM_CHECK(device_pool != nullptr && device_pool->device() == device_.number);
     GDNSIM_CHECK(layers_.contains(args.layer));
     const Layer& layer = layers_.at(args.layer);
     use();
-    require_approximations(args.contract);
+    if (const std::string reason = refuses(args.contract); !reason.empty()) throw Error(reason);
     upload(args, layer.norm);
     zero_taps(args.plan.rows());
     launch(view_of(args, layer, *device_pool), layer.norm);
@@ -106,20 +121,6 @@ class Cuda final : public Backend {
  private:
   void use() const { GDNSIM_CUDA(cudaSetDevice(device_.number)); }
   Buffer& tap(Tap tap) { return taps_[static_cast<std::size_t>(tap)]; }
-
-  /// A contract made of approximate functions means the measured ones; asks the device once.
-  void require_approximations(const Contract& contract) {
-    const bool exact = contract.exp == Exp::exact && contract.div == Div::ieee && contract.sqrt == Sqrt::ieee;
-    if (exact) return;
-    if (!fingerprint_) fingerprint_ = approximate_fingerprint();
-    const Fingerprint& f = *fingerprint_;
-    if (f == kMeasured) return;
-    throw error("cuda: ", device_.name, " (sm_", device_.major, device_.minor, ") computes ",
-                f.ex2 != kMeasured.ex2 ? "ex2 " : "", f.rcp != kMeasured.rcp ? "rcp " : "",
-                f.sqrt != kMeasured.sqrt ? "sqrt " : "", f.rsqrt != kMeasured.rsqrt ? "rsqrt " : "",
-                "otherwise than contract '", contract.name,
-                "' means (sm_90); use golden, or a contract with exact functions");
-  }
 
   void upload(const StepArgs& args, bool norm) {
     const std::size_t rows = args.plan.block.size(), word = size_of(model_.act_dtype);
@@ -148,7 +149,7 @@ class Cuda final : public Backend {
   }
 
   StepView view_of(const StepArgs& args, const Layer& layer, const DevicePool& pool) {
-    const DotContext context{model_.state_dtype, std::int64_t{args.plan.present} * model_.HV,
+    const DotContext context{model_.state_dtype, std::int64_t{args.plan.rows()} * model_.HV,
                              args.contract.multiprocessors};
     const auto floats = [this](Tap which) { return tap(which).as<float>(); };
     return {.shape = shape_from(model_, args.plan.rows()),
@@ -192,7 +193,7 @@ class Cuda final : public Backend {
   }
 
   const DeviceInfo device_;
-  std::optional<Fingerprint> fingerprint_;
+  mutable std::optional<Fingerprint> fingerprint_;  // asked of the device once
   Model model_;
   std::map<int, Layer> layers_;
   Buffer block_, mixed_qkv_, a_, b_, z_;  // one step's inputs

@@ -88,7 +88,10 @@ __device__ Normaliser normaliser(const StepView& s, X x, float* scratch) {
   constexpr float eps = 1e-6f;
   const Rules& rules = s.rules;
   const float sum = dot(s.qk_order, x, x, scratch);
-  if (rules.qk_eps == QkEps::max) return {false, fmaxf(root(rules, sum), eps)};
+  if (rules.qk_eps == QkEps::max) {
+    const float length = root(rules, sum);
+    return {false, length < eps ? eps : length};
+  }
   const float mean = rules.qk_eps == QkEps::mean ? divide(rules, sum, static_cast<float>(s.shape.K)) : sum;
   const float under_root = __fadd_rn(mean, eps);
   if (rules.qk_norm == QkNorm::multiply) return {true, reciprocal_root(rules, under_root)};

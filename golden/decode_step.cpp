@@ -12,7 +12,7 @@ Row widen_all(DType type, const Bytes& words) {
 }
 
 DotContext dot_context(const Model& model, const Contract& contract, const StepPlan& plan) {
-  return {model.state_dtype, std::int64_t{plan.present} * model.HV, contract.multiprocessors};
+  return {model.state_dtype, std::int64_t{plan.rows()} * model.HV, contract.multiprocessors};
 }
 
 /// S = fma(k, u, S)
@@ -75,7 +75,7 @@ Row normalised(const StepContext& context, const Row& x) {
                            : contract.qk_eps == QkEps::mean ? f.div(sum, static_cast<float>(x.size())) + eps
                                                             : sum;
   if (contract.qk_eps == QkEps::max) {
-    const float root = std::fmax(f.sqrt(sum), eps);
+    const float length = f.sqrt(sum), root = length < eps ? eps : length;
     return x.unaryExpr([&](float e) { return f.div(e, root); });
   }
   if (contract.qk_norm == QkNorm::multiply) return f.rsqrt(under_root) * x;

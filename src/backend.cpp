@@ -19,15 +19,22 @@ std::vector<BackendInfo> list_backends(const BackendOptions& options) {
   return result;
 }
 
+ChosenBackend choose_auto(const std::function<std::unique_ptr<Backend>()>& cuda, const BackendOptions& options) {
+  try {
+    auto backend = cuda();
+    for (const Contract& preset : contract_presets())
+      if (const std::string reason = backend->refuses(preset); !reason.empty()) throw Error(reason);
+    return {std::move(backend), "cuda, because it can be used here"};
+  } catch (const Error& reason) {
+    return {make_golden(options), std::string("golden, because ") + reason.what()};
+  }
+}
+
 ChosenBackend choose_backend(const std::string& name, const BackendOptions& options) {
   if (name == "golden") return {make_golden(options), "golden, as asked"};
   if (name == "cuda") return {make_cuda(options), "cuda, as asked"};
   if (name != "auto") throw error("backend: expected auto, golden or cuda, found '", name, "'");
-  try {
-    return {make_cuda(options), "cuda, because it can be used here"};
-  } catch (const Error& reason) {
-    return {make_golden(options), std::string("golden, because ") + reason.what()};
-  }
+  return choose_auto([&] { return make_cuda(options); }, options);
 }
 
 }  // namespace gdnsim

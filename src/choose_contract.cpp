@@ -1,6 +1,8 @@
 // Choosing a preset: each is tried on the first steps of each path, and the bits decide.
 #include <algorithm>
 #include <limits>
+#include <memory>
+#include <set>
 
 #include "gdnsim/error.hpp"
 #include "gdnsim/replay.hpp"
@@ -12,19 +14,33 @@ namespace {
 // Steps of a path to look at: first a few (one is enough where an f32 state was recorded), then more while presets are level.
 constexpr std::int64_t kProbeSteps[] = {4, 32};
 
-/// Copies every block of one layer.
-void copy_pool(const Pool& from, Pool& to, int layer) {
-  Bytes recurrent(from.model().state_bytes()), conv(from.model().conv_bytes());
-  for (std::int32_t block = 0; block < from.model().num_blocks; ++block) {
-    from.read(layer, block, recurrent, conv);
+/// Runs without looking; remembers which blocks are no longer zero.
+class Blind final : public Observer {
+ public:
+  void event_applied(const Event& event, int, Pool&) override { blocks_.insert(event.block); }
+  void after(const StepView& view) override {
+    for (std::int32_t block : view.plan.block)
+      if (block >= 0) blocks_.insert(block);
+  }
+  const std::set<std::int32_t>& blocks() const { return blocks_; }
+
+ private:
+  std::set<std::int32_t> blocks_;
+};
+
+/// The state of one layer before a probe.
+struct Start {
+  std::unique_ptr<Pool> pool;
+  std::set<std::int32_t> blocks;  // not zero
+};
+
+void copy_blocks(const Start& from, Pool& to, int layer) {
+  Bytes recurrent(to.model().state_bytes()), conv(to.model().conv_bytes());
+  for (std::int32_t block : from.blocks) {
+    from.pool->read(layer, block, recurrent, conv);
     to.write(layer, block, recurrent, conv);
   }
 }
-
-/// Runs without looking.
-class Blind final : public Observer {
-  void after(const StepView&) override {}
-};
 
 /// The first steps of one path: where they start and end.
 struct Probe {
@@ -55,10 +71,10 @@ struct Search {
   const int layer;
 };
 
-/// How a contract fares on a probe, from the state that `pool` holds before it.
-Candidate try_contract(const Search& s, const ContractSet& contracts, const Probe& probe, const Pool& before) {
+/// How a contract fares on a probe, from the state before it.
+Candidate try_contract(const Search& s, const ContractSet& contracts, const Probe& probe, const Start& before) {
   const auto pool = s.backend.make_pool(s.stream.model(), {s.layer});
-  if (probe.begin > 0) copy_pool(before, *pool, s.layer);
+  copy_blocks(before, *pool, s.layer);
   Simulation simulation{s.stream, s.backend, contracts, {s.layer}, probe.end,
                         comparable_taps(s.stream, s.recording, s.layer), probe.begin};
   ReplayObserver observer(s.stream, s.recording, {s.layer, probe.begin, false, nullptr});
@@ -85,7 +101,7 @@ std::string sentence(const Probe& probe, const std::string& best, const std::vec
 }
 
 /// The candidates that leave the fewest elements different on the probe; all that were tried go to `tried`.
-std::vector<const Contract*> best_of(const Search& s, const ContractSet& others, const Probe& probe, const Pool& before,
+std::vector<const Contract*> best_of(const Search& s, const ContractSet& others, const Probe& probe, const Start& before,
                                      const std::vector<const Contract*>& candidates, std::vector<Candidate>& tried) {
   std::uint64_t least = std::numeric_limits<std::uint64_t>::max();
   std::vector<const Contract*> best;
@@ -112,17 +128,18 @@ std::vector<const Contract*> defined_presets(const Model& model) {
 /// Tries the presets on one path's first steps; returns those that nothing there tells apart, and sets the first in `choice`.
 std::vector<const Contract*> choose_for_path(const Search& s, Path path, const Slice& slice, ContractChoice& choice) {
   const Probe probe = find_probe(s.stream, path, slice, kProbeSteps[0]);
-  const auto before = s.backend.make_pool(s.stream.model(), {s.layer});
+  Start before{s.backend.make_pool(s.stream.model(), {s.layer}), {}};
   Blind blind;
-  simulate({s.stream, s.backend, choice.contracts, {s.layer}, probe.begin, {}}, *before, blind);
+  simulate({s.stream, s.backend, choice.contracts, {s.layer}, probe.begin, {}}, *before.pool, blind);
+  before.blocks = blind.blocks();
 
   std::vector<Candidate> tried;
-  std::vector<const Contract*> best = best_of(s, choice.contracts, probe, *before, defined_presets(s.stream.model()), tried);
+  std::vector<const Contract*> best = best_of(s, choice.contracts, probe, before, defined_presets(s.stream.model()), tried);
   choice.tried.insert(choice.tried.end(), tried.begin(), tried.end());
   choice.chosen_by += (choice.chosen_by.empty() ? "" : "; ") + sentence(probe, best.front()->name, tried);
   const Probe longer = find_probe(s.stream, path, slice, kProbeSteps[1]);
   if (best.size() > 1 && longer.end > probe.end) {
-    best = best_of(s, choice.contracts, longer, *before, best, tried);
+    best = best_of(s, choice.contracts, longer, before, best, tried);
     choice.chosen_by += "; " + sentence(longer, best.front()->name, tried);
   }
   set_path(choice.contracts, path, *best.front());
@@ -134,7 +151,7 @@ std::vector<ContractSet> pairs_of(const std::vector<const Contract*>& decode, co
   std::vector<ContractSet> pairs;
   for (const Contract* d : decode)
     for (const Contract* m : mixed) pairs.push_back({*d, *m});
-  std::ranges::stable_partition(pairs, [](const ContractSet& pair) { return contract_set(pair.decode.name) == pair; });
+  std::stable_partition(pairs.begin(), pairs.end(), [](const ContractSet& pair) { return contract_set(pair.decode.name) == pair; });
   return pairs;
 }
 

@@ -49,6 +49,32 @@ std::int64_t compare_words(DType type, std::span<const std::byte> got, std::span
   return first;
 }
 
+/// The taps an operation reads, and whether it reads the block's state from before the step.
+struct Reads {
+  std::vector<Tap> taps;
+  bool block = false;
+};
+
+const Reads& reads_of(Tap tap) {
+  static const std::array<Reads, kTaps> table = {{
+      {{}, true},                                              // conv_acc: the window
+      {{Tap::conv_acc}},                                       // conv_out
+      {{}, true},                                              // conv_state: the window
+      {{Tap::conv_out}},                                       // q
+      {{Tap::conv_out}},                                       // k
+      {{}},                                                    // beta
+      {{}},                                                    // g
+      {{Tap::g}},                                              // decay
+      {{Tap::k, Tap::decay}, true},                            // dot_k
+      {{Tap::conv_out, Tap::beta, Tap::dot_k}},                // u
+      {{Tap::k, Tap::decay, Tap::u}, true},                    // state
+      {{Tap::q, Tap::k, Tap::decay, Tap::u}, true},            // core_out: from the f32 state, before it is stored
+      {{Tap::core_out}},                                       // rstd
+      {{Tap::core_out, Tap::rstd}},                            // norm_out
+  }};
+  return table[static_cast<std::size_t>(tap)];
+}
+
 bool is_inner(Tap tap) { return tap != Tap::conv_out && tap != Tap::core_out && tap != Tap::norm_out; }
 
 }  // namespace
@@ -116,7 +142,6 @@ LayerComparer::LayerComparer(const Model& model, int layer) : model_(model), lay
 
 void LayerComparer::pin(std::int32_t block, std::int64_t step) {
   unknown_.erase(block);
-  if (step > current_step_) checked_.insert(block);  // after the step: `step_done` leaves it known
   origin_[block] = step;
 }
 
@@ -132,7 +157,6 @@ void LayerComparer::begin(const StepPlan& plan) {
   current_step_ = plan.step;
   equal_.clear();
   differ_.clear();
-  checked_.clear();
 }
 
 /// Inactive rows: outputs are compared where the model says what they hold; inner values never (rule A7).
@@ -142,17 +166,27 @@ bool LayerComparer::compared(Tap tap, const StepPlan& plan, int row) const {
   return !is_inner(tap) && model_.inactive_core_out == InactiveOut::zero;
 }
 
+/// A value read by an operation: recorded and equal, recorded and different, or - where it was not recorded - as its own inputs
+/// are, since the operation then reaches back to them.
+InputsMatched LayerComparer::of_tap(Tap tap, int row, std::int32_t block) const {
+  if (differ_.contains({tap, row})) return InputsMatched::different;
+  if (equal_.contains({tap, row})) return InputsMatched::equal;
+  return inputs_of(tap, row, block);
+}
+
+/// What the operation behind a tap read (rules A2.1 to A2.6); x, a, b, z and the parameters are the trace's own.
 InputsMatched LayerComparer::inputs_of(Tap tap, int row, std::int32_t block) const {
-  const auto vouched = [&](Tap input) {
-    if (differ_.contains({input, row})) return InputsMatched::different;
-    return equal_.contains({input, row}) ? InputsMatched::equal : InputsMatched::unknown;
+  const Reads& reads = reads_of(tap);
+  InputsMatched worst = InputsMatched::equal;
+  const auto join = [&](InputsMatched input) {
+    if (input == InputsMatched::different || worst == InputsMatched::equal) worst = input;
   };
-  if (tap == Tap::rstd || tap == Tap::norm_out) return vouched(Tap::core_out);
-  if (row < 0) return InputsMatched::unknown;
-  const InputsMatched before = unknown_.contains(block) ? InputsMatched::unknown : InputsMatched::equal;
-  if (tap <= Tap::conv_state) return before;
-  const InputsMatched conv = vouched(Tap::conv_out);
-  return conv == InputsMatched::equal ? before : conv;
+  if (reads.block) {
+    const bool known = row >= 0 && !unknown_.contains(block) && (events_seen_ || current_step_ == 0);
+    join(known ? InputsMatched::equal : InputsMatched::unknown);
+  }
+  for (Tap input : reads.taps) join(of_tap(input, row, block));
+  return worst;
 }
 
 Divergence LayerComparer::place(Tap tap, const StepPlan& plan, int row, std::int32_t block) const {
@@ -212,9 +246,10 @@ bool LayerComparer::compare_block(Tap tap, const StepPlan& plan, std::int32_t bl
                                   std::span<const std::byte> want) {
   const TapShape shape = shape_of(tap, model_);
   const std::int64_t first = compare_words(shape.type, got, want, counts_[static_cast<std::size_t>(tap)]);
-  if (first < 0) return true;
   const auto row = std::ranges::find(plan.block, block);
   const int at = row == plan.block.end() ? -1 : static_cast<int>(row - plan.block.begin());
+  if (at >= 0) (first < 0 ? equal_ : differ_).insert({tap, at});
+  if (first < 0) return true;
   found(element(place(tap, plan, at, block), shape, got, want, first));
   return false;
 }
@@ -225,7 +260,6 @@ bool LayerComparer::state(const StepPlan& plan, std::int32_t block, std::span<co
   begin(plan);
   const bool conv = compare_block(Tap::conv_state, plan, block, got_conv, want_conv);
   const bool recurrent = compare_block(Tap::state, plan, block, got_recurrent, want_recurrent);
-  if (conv && recurrent) checked_.insert(block);
   return conv && recurrent;
 }
 
@@ -250,9 +284,7 @@ void LayerComparer::pool_digest(const StepPlan& plan, std::uint64_t got, std::ui
 
 void LayerComparer::step_done(const StepPlan& plan) {
   for (std::int32_t block : plan.block)
-    if (block >= 0 && plan.path != Path::opaque) unknown_.insert(block);
-  if (current_step_ == plan.step)
-    for (std::int32_t block : checked_) unknown_.erase(block);
+    if (block >= 0) unknown_.insert(block);
 }
 
 }  // namespace gdnsim

@@ -2,10 +2,12 @@
 
 #include <algorithm>
 #include <map>
+#include <set>
 #include <tuple>
 
 #include "gdnsim/error.hpp"
 #include "gdnsim/log.hpp"
+#include "gdnsim/trace.hpp"
 
 namespace gdnsim {
 namespace {
@@ -34,8 +36,16 @@ void require_same_plan(const StepPlan& a, const StepPlan& b) {
                   b.block[row]);
 }
 
-/// What both have: common layers and steps. Anything that only one has is noted.
-Slice common(const Recording& a, const Recording& b, std::vector<std::string>& missing) {
+/// A log that was interrupted lacks steps, even when the other log lacks them too.
+void note_incomplete(const char* which, const Recording& recording, std::vector<std::string>& missing) {
+  const auto* log = dynamic_cast<const Log*>(&recording);
+  if (log == nullptr || log->steps() == log->declared_steps()) return;
+  missing.push_back(std::string("steps: ") + which + " is incomplete: " + std::to_string(log->steps()) + " of " +
+                    std::to_string(log->declared_steps()) + " steps");
+}
+
+/// What both have: common layers and steps. What only one has, and was not left out by `asked`, is noted.
+Slice common(const Recording& a, const Recording& b, const Slice& asked, std::vector<std::string>& missing) {
   const Slice x = whole_of(a), y = whole_of(b);
   Slice both;
   std::ranges::set_intersection(x.layers, y.layers, std::back_inserter(both.layers));
@@ -43,8 +53,10 @@ Slice common(const Recording& a, const Recording& b, std::vector<std::string>& m
   both.last_step = std::min(x.last_step, y.last_step);
   if (both.layers.empty() || both.first_step >= both.last_step)
     throw error("diff: ", a.path(), " and ", b.path(), " have no layer and step in common");
-  if (x.layers != y.layers) missing.push_back("they do not hold the same layers");
-  if (x.first_step != y.first_step || x.last_step != y.last_step) {
+  if (x.layers != y.layers && asked.layers.empty()) missing.push_back("they do not hold the same layers");
+  if (asked.last_step < 0) note_incomplete("A", a, missing), note_incomplete("B", b, missing);
+  const bool first = x.first_step != y.first_step && asked.first_step < 0;
+  if (first || (x.last_step != y.last_step && asked.last_step < 0)) {
     std::ostringstream text;
     text << "steps: A has " << x.first_step << ":" << x.last_step << ", B has " << y.first_step << ":" << y.last_step;
     missing.push_back(text.str());
@@ -71,14 +83,16 @@ class LayerDiff {
       if (in_a && in_b) taps_.add(tap);
       else if (in_a || in_b) lacking_.push_back(std::string(in_a ? "B" : "A") + " lacks " + std::string(name_of(tap)) + " of layer " + std::to_string(layer));
     }
+    comparer_.events_unseen();
     in_a_ = snapshots_of(a, layer);
     in_b_ = snapshots_of(b, layer);
   }
 
   void step(const StepPlan& plan) {
-    if (plan.path != Path::opaque) compare_taps(plan);
+    if (plan.path != Path::opaque) compare_taps(plan, Tap::conv_acc, Tap::u);
     compare_snapshots(plan);
     compare_digests(plan);
+    if (plan.path != Path::opaque) compare_taps(plan, Tap::core_out, Tap::norm_out);
     comparer_.step_done(plan);
   }
 
@@ -88,8 +102,8 @@ class LayerDiff {
   const std::vector<std::string>& lacking() const { return lacking_; }
 
  private:
-  void compare_taps(const StepPlan& plan) {
-    for (std::size_t i = 0; i < kTaps; ++i) {
+  void compare_taps(const StepPlan& plan, Tap from, Tap to) {
+    for (auto i = static_cast<std::size_t>(from); i <= static_cast<std::size_t>(to); ++i) {
       const Tap tap = static_cast<Tap>(i);
       if (!taps_.has(tap)) continue;
       a_.read_tap(tap, plan.step, layer_, want_);
@@ -99,6 +113,7 @@ class LayerDiff {
   }
 
   void compare_snapshots(const StepPlan& plan) {
+    paired_.clear();
     for (auto it = in_a_.lower_bound({plan.step, -1}); it != in_a_.end() && it->first.first == plan.step; ++it) {
       const auto other = in_b_.find(it->first);
       if (other == in_b_.end()) {
@@ -108,6 +123,7 @@ class LayerDiff {
       a_.read_snapshot(it->second, want_recurrent_, want_conv_);
       b_.read_snapshot(other->second, got_recurrent_, got_conv_);
       comparer_.state(plan, it->second.block, got_recurrent_, want_recurrent_, got_conv_, want_conv_);
+      paired_.insert(it->second.block);
       ++snapshots_;
     }
     for (auto it = in_b_.lower_bound({plan.step, -1}); it != in_b_.end() && it->first.first == plan.step; ++it)
@@ -121,12 +137,14 @@ class LayerDiff {
     lacking_.push_back(std::string(without) + " lacks a snapshot of layer " + std::to_string(layer_) + " after step " + std::to_string(step));
   }
 
+  /// Digests stand in for states that one of the two did not keep.
   void compare_digests(const StepPlan& plan) {
     if (!both_logs()) return;
     const auto heads_a = log_a_->digest_recurrent(plan.step, layer_), heads_b = log_b_->digest_recurrent(plan.step, layer_);
     const auto conv_a = log_a_->digest_conv(plan.step, layer_), conv_b = log_b_->digest_conv(plan.step, layer_);
     const std::size_t HV = static_cast<std::size_t>(a_.model().HV);
     for (std::size_t row = 0; row < plan.block.size(); ++row) {
+      if (plan.block[row] < 0 || paired_.contains(plan.block[row])) continue;
       comparer_.digest(plan, static_cast<int>(row), -1, conv_b[row], conv_a[row]);
       for (std::size_t head = 0; head < HV; ++head)
         comparer_.digest(plan, static_cast<int>(row), static_cast<std::int64_t>(head), heads_b[row * HV + head], heads_a[row * HV + head]);
@@ -141,6 +159,7 @@ class LayerDiff {
   TapSet taps_;
   std::map<SnapshotKey, Snapshot> in_a_, in_b_;
   std::vector<std::string> lacking_;
+  std::set<std::int32_t> paired_;  // blocks whose states were compared after this step
   bool unpaired_ = false;
   std::uint64_t snapshots_ = 0;
   Bytes got_, want_, got_recurrent_, got_conv_, want_recurrent_, want_conv_;
@@ -155,15 +174,32 @@ void note_provenance(const Recording& a, const Recording& b, std::vector<std::st
     notes.push_back("contracts differ: A '" + x->header().contracts.decode.name + "', B '" + y->header().contracts.decode.name + "'");
 }
 
+std::string source_of(Recording& recording) {
+  if (auto* trace = dynamic_cast<Trace*>(&recording)) return trace->source();
+  const auto* log = dynamic_cast<const Log*>(&recording);
+  return log == nullptr ? "" : log->header().source;
+}
+
+/// "Inputs equal" stands only when both runs were fed the same; traces are read for that once more, so only when it is said.
+void check_sources(Recording& a, Recording& b, Comparison& found) {
+  const auto says_equal = [](const std::optional<Divergence>& d) { return d && d->inputs == InputsMatched::equal; };
+  if (!says_equal(found.first) && std::ranges::none_of(found.firsts, says_equal)) return;
+  if (const std::string source = source_of(a); !source.empty() && source == source_of(b)) return;
+  const auto withdraw = [&](std::optional<Divergence>& d) {
+    if (says_equal(d)) d->inputs = InputsMatched::unknown;
+  };
+  withdraw(found.first);
+  for (auto& first : found.firsts) withdraw(first);
+}
+
 }  // namespace
 
 DiffResult diff(Recording& a, Recording& b, const Slice& slice, const std::function<void(std::int64_t, std::int64_t)>& progress) {
   require_same_model(a, b);
   DiffResult result;
   std::vector<std::string> missing;
-  const Slice both = common(a, b, missing);
+  const Slice both = common(a, b, slice, missing);
   result.slice = resolved(slice, both, "diff");
-  if (result.slice.last_step < both.last_step || slice.last_step == both.last_step) std::erase_if(missing, [](const auto& m) { return m.starts_with("steps"); });
   note_provenance(a, b, result.notes);
 
   const std::int64_t steps = result.slice.last_step - result.slice.first_step, total = steps * static_cast<std::int64_t>(result.slice.layers.size());
@@ -182,6 +218,7 @@ DiffResult diff(Recording& a, Recording& b, const Slice& slice, const std::funct
     missing.insert(missing.end(), one.lacking().begin(), one.lacking().end());
   }
 
+  check_sources(a, b, result.found);
   if (result.found.compared() == 0) missing.push_back("no element was compared");
   result.verdict = result.found.differing() > 0 ? Verdict::diverged : missing.empty() ? Verdict::match : Verdict::inconclusive;
   if (result.verdict == Verdict::inconclusive) result.inconclusive_because = missing.front();

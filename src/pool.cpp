@@ -1,6 +1,7 @@
 #include "gdnsim/pool.hpp"
 
 #include <algorithm>
+#include <cstdlib>
 #include <cstring>
 #include <new>
 #include <utility>
@@ -25,6 +26,12 @@ void Pool::apply(const Event& event, int layer, Stream& stream) {
       return write(layer, event.block, recurrent_, conv_);
   }
 }
+
+ZeroedBytes::ZeroedBytes(std::size_t size) : data_(static_cast<std::byte*>(std::calloc(size, 1))) {
+  if (data_ == nullptr) throw std::bad_alloc();
+}
+
+void ZeroedBytes::Free::operator()(std::byte* data) const { std::free(data); }
 
 HostPool::HostPool(const Model& model, std::vector<int> layers) : Pool(model, std::move(layers)) {
   const std::size_t blocks = static_cast<std::size_t>(model.num_blocks), count = this->layers().size();

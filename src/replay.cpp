@@ -2,6 +2,7 @@
 
 #include <algorithm>
 #include <numeric>
+#include <set>
 
 #include "gdnsim/error.hpp"
 #include "gdnsim/log.hpp"
@@ -21,6 +22,16 @@ void refuse_missing_taps(const Recording& recording, const std::vector<int>& lay
     if (with >= 0 && without >= 0)
       throw error(recording.path(), ": recorded/", without, "/", name_of(tap), ": missing, but layer ", with, " has it");
   }
+}
+
+/// The same for states: a layer without any beside layers that have some.
+void refuse_missing_states(const Recording& recording, const std::vector<int>& layers) {
+  std::set<int> with;
+  for (const Snapshot& snapshot : recording.snapshots()) with.insert(snapshot.layer);
+  const auto has = [&](int layer) { return with.contains(layer); };
+  if (std::ranges::none_of(layers, has)) return;
+  for (int layer : layers)
+    if (!has(layer)) throw error(recording.path(), ": recorded/state: layer ", layer, ": missing, but other layers have states");
 }
 
 bool anything_recorded(const Recording& recording, const std::vector<int>& layers) {
@@ -65,6 +76,7 @@ void run_layers(Stream& stream, Recording& recording, Backend& backend, const Re
       return replay_layer(stream, recording, backend, result.contract.contracts, slice.last_step, run);
     };
     bool need_local = options.mode == Mode::local;
+    const std::uint64_t before = result.carried.compared() + result.local.compared();
     if (options.mode != Mode::local) {
       const LayerReplay carried = replay_one();
       add(result.carried, carried);
@@ -77,6 +89,8 @@ void run_layers(Stream& stream, Recording& recording, Backend& backend, const Re
       if (options.mode == Mode::both) run.on_step = nullptr;
       add(result.local, replay_one());
     }
+    if (result.carried.compared() + result.local.compared() == before && result.inconclusive_because.empty())
+      result.inconclusive_because = "layer " + std::to_string(layer) + ": no element was compared";
   }
   if (options.mode != Mode::carried && !starts)
     result.local.note = "no state was recorded or loaded, so there is nothing to start a step from: carried is the only comparison";
@@ -91,11 +105,13 @@ void judge(const Recording& recording, const ReplayOptions& options, ReplayResul
   const bool differs = result.carried.differing() + result.local.differing() + result.carried.digests_differing > 0;
   if (differs) {
     result.verdict = Verdict::diverged;
+    result.inconclusive_because.clear();
     return;
   }
   const auto because = [&](const std::string& reason) { result.inconclusive_because = reason; };
   if (options.mode == Mode::local && !result.local.done) return because(result.local.note);
   if (result.carried.compared() + result.local.compared() == 0) return because("no element was compared");
+  if (!result.inconclusive_because.empty()) return;
   if (log != nullptr && log->steps() < log->declared_steps() && options.slice.last_step < 0)
     return because("the log is incomplete: " + std::to_string(log->steps()) + " of " + std::to_string(log->declared_steps()) +
                    " steps");
@@ -172,7 +188,7 @@ Slice resolved(const Slice& slice, const Slice& whole, const std::string& where)
   if (result.first_step < 0) result.first_step = whole.first_step;
   if (result.last_step < 0) result.last_step = whole.last_step;
   std::ranges::sort(result.layers);
-  result.layers.erase(std::ranges::unique(result.layers).begin(), result.layers.end());
+  result.layers.erase(std::unique(result.layers.begin(), result.layers.end()), result.layers.end());
   for (int layer : result.layers)
     if (std::ranges::find(whole.layers, layer) == whole.layers.end())
       throw error(where, ": layer ", layer, ": expected one of the ", whole.layers.size(), " layers from ",
@@ -218,6 +234,7 @@ ReplayResult replay(Stream& stream, Recording& recording, Backend& backend, cons
   if (!anything_recorded(recording, slice.layers))
     throw error(recording.path(), ": recorded: expected at least one recorded tap or state to compare with, found none");
   refuse_missing_taps(recording, slice.layers);
+  refuse_missing_states(recording, slice.layers);
   ContractChoice choice = options.contracts ? given(options) : choose_contract(stream, recording, backend, slice);
   return settle_ties(stream, recording, backend, options, run_with(stream, recording, backend, options, slice, std::move(choice)));
 }

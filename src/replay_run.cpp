@@ -19,28 +19,35 @@ TapSet comparable_taps(const Stream& stream, const Recording& recording, int lay
 
 ReplayObserver::ReplayObserver(Stream& stream, Recording& recording, const Options& options)
     : recording_(recording),
+      log_(dynamic_cast<Log*>(&recording)),
       options_(options),
       taps_(comparable_taps(stream, recording, options.layer)),
       comparer_(stream.model(), options.layer),
+      pool_digest_(stream.model(), {options.layer}),
       got_recurrent_(stream.model().state_bytes()),
       got_conv_(stream.model().conv_bytes()) {}
 
-void ReplayObserver::event_applied(const Event& event, int, Pool&) {
+void ReplayObserver::event_applied(const Event& event, int layer, Pool&) {
   if (event.kind == EventKind::copy) comparer_.pin_as(event.source, event.block);
   else if (event.kind != EventKind::free) comparer_.pin(event.block, event.step);
+  if (event.kind != EventKind::free) pool_digest_.touch(layer, event.block);
 }
 
+/// In execution order: the taps up to the state, the states after the step, the outputs.
 void ReplayObserver::after(const StepView& view) {
   const bool selected = view.step >= options_.first_step;
-  if (selected && view.executed) compare_taps(view);
+  if (selected && view.executed) compare_taps(view, Tap::conv_acc, Tap::u);
   visit_snapshots(view, selected);
-  if (selected && view.executed) compare_digests(view);
+  if (log_ != nullptr) keep_pool_digest(view);
+  if (selected && view.executed && log_ != nullptr) compare_digests(view);
+  if (selected && view.executed) compare_taps(view, Tap::core_out, Tap::norm_out);
   comparer_.step_done(view.plan);
+  for (std::int32_t block : recorded_) comparer_.pin(block, view.step + 1);
   if (options_.on_step) options_.on_step();
 }
 
-void ReplayObserver::compare_taps(const StepView& view) {
-  for (std::size_t i = 0; i < kTaps; ++i) {
+void ReplayObserver::compare_taps(const StepView& view, Tap from, Tap to) {
+  for (auto i = static_cast<std::size_t>(from); i <= static_cast<std::size_t>(to); ++i) {
     const Tap tap = static_cast<Tap>(i);
     if (!taps_.has(tap)) continue;
     recording_.read_tap(tap, view.step, options_.layer, want_);
@@ -48,44 +55,49 @@ void ReplayObserver::compare_taps(const StepView& view) {
   }
 }
 
-/// Compares the snapshots of a selected step; in local mode puts every recorded state in place, selected or not.
 void ReplayObserver::visit_snapshots(const StepView& view, bool selected) {
   const auto snapshots = recording_.snapshots();
   snapshot_here_ = false;
+  recorded_.clear();
   for (; next_snapshot_ < snapshots.size() && snapshots[next_snapshot_].step <= view.step; ++next_snapshot_) {
     const Snapshot& snapshot = snapshots[next_snapshot_];
-    if (snapshot.step < view.step || snapshot.layer != options_.layer || (!selected && !options_.local)) continue;
-    recording_.read_snapshot(snapshot, want_recurrent_, want_conv_);
-    if (selected) compare_snapshot(view, snapshot);
-    if (!options_.local) continue;
-    view.pool.write(options_.layer, snapshot.block, want_recurrent_, want_conv_);
-    comparer_.pin(snapshot.block, view.step + 1);
+    if (snapshot.step == view.step && snapshot.layer == options_.layer) visit_snapshot(view, snapshot, selected);
   }
 }
 
-void ReplayObserver::compare_snapshot(const StepView& view, const Snapshot& snapshot) {
-  snapshot_here_ = true;
-  ++snapshots_;
+/// Counts a snapshot of a selected step. In local mode the recorded state is put in place, selected or not.
+void ReplayObserver::visit_snapshot(const StepView& view, const Snapshot& snapshot, bool selected) {
+  recording_.read_snapshot(snapshot, want_recurrent_, want_conv_);
   view.pool.read(options_.layer, snapshot.block, got_recurrent_, got_conv_);
-  state_differs_ |= !comparer_.state(view.plan, snapshot.block, got_recurrent_, want_recurrent_, got_conv_, want_conv_);
+  const bool equal = got_recurrent_ == want_recurrent_ && got_conv_ == want_conv_;
+  if (selected) {
+    comparer_.state(view.plan, snapshot.block, got_recurrent_, want_recurrent_, got_conv_, want_conv_);
+    snapshot_here_ = true;
+    ++snapshots_;
+  }
+  state_differs_ |= !equal;
+  if (options_.local && !equal) view.pool.write(options_.layer, snapshot.block, want_recurrent_, want_conv_);
+  if (equal || options_.local) recorded_.push_back(snapshot.block);
 }
 
-/// A log's digests stand in for the states that its policy did not keep.
+/// Names the blocks that the step wrote, as the log's writer did.
+void ReplayObserver::keep_pool_digest(const StepView& view) {
+  for (std::int32_t block : view.plan.block)
+    if (block >= 0 && view.executed) pool_digest_.touch(options_.layer, block);
+}
+
+/// A log's digests stand in for the states that its policy did not keep; the pool's is there in any case.
 void ReplayObserver::compare_digests(const StepView& view) {
-  auto* log = dynamic_cast<Log*>(&recording_);
-  if (log == nullptr || snapshot_here_) return;
-  const Model& model = view.pool.model();
-  const auto heads = log->digest_recurrent(view.step, options_.layer), convs = log->digest_conv(view.step, options_.layer);
-  for (int row = 0; row < view.plan.rows(); ++row) {
-    const std::int32_t block = view.plan.block[static_cast<std::size_t>(row)];
-    if (block < 0) continue;
-    view.pool.read(options_.layer, block, got_recurrent_, got_conv_);
-    const BlockDigest ours = digest_block(model, got_recurrent_, got_conv_);
-    comparer_.digest(view.plan, row, -1, ours.conv, convs[static_cast<std::size_t>(row)]);
-    for (int head = 0; head < model.HV; ++head)
-      comparer_.digest(view.plan, row, head, ours.heads[static_cast<std::size_t>(head)],
-                       heads[static_cast<std::size_t>(row * model.HV + head)]);
+  const std::size_t HV = static_cast<std::size_t>(view.pool.model().HV);
+  const auto heads = log_->digest_recurrent(view.step, options_.layer), convs = log_->digest_conv(view.step, options_.layer);
+  for (std::size_t row = 0; !snapshot_here_ && row < view.plan.block.size(); ++row) {
+    if (view.plan.block[row] < 0) continue;
+    const BlockDigest ours = pool_digest_.hash(view.pool, options_.layer, view.plan.block[row], got_recurrent_, got_conv_);
+    comparer_.digest(view.plan, static_cast<int>(row), -1, ours.conv, convs[row]);
+    for (std::size_t head = 0; head < HV; ++head)
+      comparer_.digest(view.plan, static_cast<int>(row), static_cast<std::int64_t>(head), ours.heads[head], heads[row * HV + head]);
   }
+  comparer_.pool_digest(view.plan, pool_digest_.digest(view.pool, options_.layer), log_->digest_pool(view.step, options_.layer));
 }
 
 LayerReplay replay_layer(Stream& stream, Recording& recording, Backend& backend, const ContractSet& contracts,

@@ -1,8 +1,10 @@
 // One layer of a replay: the observer that compares every step with the recording. Private to replay and choose_contract.
 #pragma once
 
+#include "gdnsim/log.hpp"
 #include "gdnsim/replay.hpp"
 #include "gdnsim/simulator.hpp"
+#include "pool_digest.hpp"
 
 namespace gdnsim {
 
@@ -30,19 +32,23 @@ class ReplayObserver final : public Observer {
   bool state_differs() const { return state_differs_; }
 
  private:
-  void compare_taps(const StepView& view);
+  void compare_taps(const StepView& view, Tap from, Tap to);
   void visit_snapshots(const StepView& view, bool selected);
-  void compare_snapshot(const StepView& view, const Snapshot& snapshot);
+  void visit_snapshot(const StepView& view, const Snapshot& snapshot, bool selected);
   void compare_digests(const StepView& view);
+  void keep_pool_digest(const StepView& view);
 
   Recording& recording_;
+  Log* const log_;  // the recording, when it is a log
   const Options options_;
   const TapSet taps_;
   LayerComparer comparer_;
   std::size_t next_snapshot_ = 0;
   std::uint64_t snapshots_ = 0;
   bool state_differs_ = false;
-  bool snapshot_here_ = false;  // the current step had at least one
+  bool snapshot_here_ = false;          // the current step had at least one
+  std::vector<std::int32_t> recorded_;  // blocks whose state after the current step is the recorded one
+  PoolDigest pool_digest_;              // logs only: ours, kept as the log keeps its own
   Bytes want_, got_recurrent_, got_conv_, want_recurrent_, want_conv_;
 };
 

@@ -44,12 +44,13 @@ void print_counts(std::ostream& out, const char* title, const Comparison& compar
     out << "  state digests compared: " << comparison.digests_compared << ", differing " << comparison.digests_differing << "\n";
 }
 
-std::string inputs_text(const Divergence& d) {
+std::string inputs_text(const Divergence& d, bool pair) {
   switch (d.inputs) {
     case InputsMatched::equal: return "equal: everything this operation read was recorded and agrees, so the fault is here";
     case InputsMatched::different: return "different: something this operation read differs already, so look upstream";
     case InputsMatched::unknown: break;
   }
+  if (pair) return "unknown: not everything this operation read was in both files and agrees";
   return "unknown: not everything this operation read was recorded (state computed by us since step " + std::to_string(d.from_step) + ")";
 }
 
@@ -80,8 +81,20 @@ void print_first(std::ostream& out, const Report& report, const Divergence& d) {
     if (d.ulp) out << ", " << *d.ulp << " ULP";
     out << "\n";
   }
-  out << "  inputs   " << inputs_text(d) << "\n";
+  out << "  inputs   " << inputs_text(d, pair) << "\n";
   out << "mechanism\n  not searched\n";
+}
+
+/// The local first divergence, where it is not the carried one.
+void print_local_first(std::ostream& out, const Report& report) {
+  const auto &carried = report.carried.first, &local = report.local.first;
+  if (!report.carried.done || !report.local.done || !carried) return;
+  if (!local) {
+    out << "first divergence, local\n  none: from each recorded state on, every step agrees; what differs was carried over\n";
+  } else if (precedes(*carried, *local) || precedes(*local, *carried)) {
+    out << "first divergence, local\n";
+    print_place(out, *local);
+  }
 }
 
 void print_contract(std::ostream& out, const Report& report) {
@@ -143,6 +156,7 @@ void print_text(std::ostream& out, const Report& report) {
   print_counts(out, report.files.size() == 2 ? "differences" : "carried (our own state goes on)", report.carried);
   if (report.local.done || !report.local.note.empty()) print_counts(out, "local (each step from the recorded state before it)", report.local);
   if (report.first()) print_first(out, report, *report.first());
+  print_local_first(out, report);
   for (const std::string& note : report.notes) out << "note      " << note << "\n";
   if (!report.inconclusive_because.empty()) out << "because   " << report.inconclusive_because << "\n";
   if (!report.repro.empty()) out << "repro     " << report.repro << "\n";

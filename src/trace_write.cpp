@@ -238,6 +238,8 @@ TraceFileWriter::TraceFileWriter(const std::string& path, const TraceHeader& hea
       has_z_(header.has_z),
       has_path_(header.has_path) {
   struct stat status {};
+  if (::stat(path.c_str(), &status) == 0 && !S_ISREG(status.st_mode))
+    throw error(path, ": expected a regular file or nothing, found another kind of file");
   if (!force && ::lstat(path.c_str(), &status) == 0) throw error(path, ": already exists (--force replaces it)");
   validate_header(header, path);
   temporary_.name = temporary_name(path);

@@ -1,12 +1,13 @@
 #include "cli.hpp"
 
+#include <sys/stat.h>
 #include <unistd.h>
 
 #include <array>
+#include <cerrno>
 #include <chrono>
 #include <cstdio>
 #include <filesystem>
-#include <fstream>
 #include <iostream>
 
 #include "gdnsim/error.hpp"
@@ -49,6 +50,41 @@ void parse_steps(const std::string& text, Slice& slice) {
   if (colon + 1 < text.size()) slice.last_step = whole_number(text.substr(colon + 1), "--steps", form);
 }
 
+/// True for the same file, whatever the spelling and whether it is there or not.
+bool same_file(const std::string& a, const std::string& b) {
+  std::error_code failed;
+  if (a.empty() || b.empty()) return false;
+  if (std::filesystem::equivalent(a, b, failed)) return true;
+  const auto x = std::filesystem::weakly_canonical(std::filesystem::absolute(a), failed);
+  return x == std::filesystem::weakly_canonical(std::filesystem::absolute(b), failed);
+}
+
+/// A device, pipe or socket: written in place; nothing is there that could be lost.
+bool is_sink(const std::string& path) {
+  struct stat status {};
+  return ::stat(path.c_str(), &status) == 0 && !S_ISREG(status.st_mode) && !S_ISDIR(status.st_mode) && !S_ISBLK(status.st_mode);
+}
+
+/// Returns an errno value, 0 when all is written.
+int write_file(const std::string& path, const char* mode, const std::string& text) {
+  std::FILE* file = std::fopen(path.c_str(), mode);
+  if (file == nullptr) return errno;
+  const bool written = std::fwrite(text.data(), 1, text.size(), file) == text.size();
+  const int failed = written ? 0 : errno;
+  return std::fclose(file) == 0 ? failed : errno;
+}
+
+/// A whole new file in place of `path`, or nothing: returns an errno value.
+int replace_file(const std::string& path, const std::string& text) {
+  std::error_code none;
+  const std::string target = std::filesystem::is_symlink(path, none) ? std::filesystem::weakly_canonical(path).string() : path;
+  const std::string temporary = target + ".partial." + std::to_string(::getpid());
+  int failed = write_file(temporary, "wbx", text);
+  if (failed == 0) failed = std::rename(temporary.c_str(), target.c_str()) == 0 ? 0 : errno;
+  if (failed != 0 && failed != EEXIST) std::remove(temporary.c_str());
+  return failed;
+}
+
 std::string provenance_of(const LogHeader& header, const std::string& key) {
   for (const auto& [name, value] : header.provenance)
     if (name == key) return value;
@@ -62,15 +98,18 @@ int exit_code(Verdict verdict) {
 }
 
 void OutputOptions::add_to(CLI::App& command, bool reports) {
-  if (reports) command.add_option("--json", json, "write the report as JSON to FILE ('-': to stdout instead of the text)")->type_name("FILE");
+  if (reports) command.add_option("--json", json, "write the report as JSON to FILE ('-': to stdout instead of the text)")->type_name("FILE")->check(not_empty());
   command.add_flag("--force", force, "replace existing output files");
   command.add_flag("--quiet", quiet, "no messages on stderr but errors");
   command.add_flag("--no-progress", no_progress, "no progress line");
 }
 
-void OutputOptions::check_target() const {
-  if (json.empty() || json == "-" || force) return;
-  if (std::filesystem::exists(json)) throw error(json, ": exists already; --force replaces it");
+void OutputOptions::check_target(const std::vector<std::string>& others) const {
+  if (json.empty() || json == "-") return;
+  for (const std::string& other : others)
+    if (same_file(json, other)) throw error("--json ", json, ": is another file of this command");
+  if (std::filesystem::is_directory(json)) throw error("--json ", json, ": expected a file, found a directory");
+  if (!force && std::filesystem::exists(std::filesystem::symlink_status(json)) && !is_sink(json)) throw error(json, ": exists already; --force replaces it");
 }
 
 void OutputOptions::write_json(const nlohmann::ordered_json& report) const {
@@ -80,21 +119,21 @@ void OutputOptions::write_json(const nlohmann::ordered_json& report) const {
     std::cout << text;
     return;
   }
-  const std::string temporary = json + ".partial";
-  std::ofstream file(temporary, std::ios::binary | std::ios::trunc);
-  file << text;
-  file.close();
-  std::error_code failed;
-  if (file) std::filesystem::rename(temporary, json, failed);
-  if (!file || failed) {
-    std::filesystem::remove(temporary, failed);
-    throw error(json, ": cannot be written");
-  }
+  const int failed = is_sink(json) ? write_file(json, "wb", text) : replace_file(json, text);
+  if (failed != 0) throw error(json, ": cannot be written: ", std::generic_category().message(failed));
+}
+
+void require_apart(const std::string& output, const std::string& input) {
+  if (same_file(output, input)) throw error(output, ": is what the command reads; it cannot be its output as well");
+}
+
+CLI::Validator not_empty() {
+  return {[](const std::string& text) { return text.empty() ? std::string("expected a value, found ''") : std::string(); }, ""};
 }
 
 void SliceOptions::add_to(CLI::App& command) {
-  command.add_option("--layers", layers, "layer positions, like 0,2 or 0-3 (default: all)")->type_name("LIST");
-  command.add_option("--steps", steps, "steps A:B, A included, B not (default: all)")->type_name("A:B");
+  command.add_option("--layers", layers, "layer positions, like 0,2 or 0-3 (default: all)")->type_name("LIST")->check(not_empty());
+  command.add_option("--steps", steps, "steps A:B, A included, B not (default: all)")->type_name("A:B")->check(not_empty());
 }
 
 Slice SliceOptions::parsed() const {
@@ -106,7 +145,7 @@ Slice SliceOptions::parsed() const {
 
 void BackendChoice::add_to(CLI::App& command) {
   command.add_option("--backend", name, "auto, golden or cuda")->capture_default_str();
-  command.add_option("--device", options.device, "which CUDA device")->capture_default_str()->check(CLI::NonNegativeNumber);
+  command.add_option("--device", options.device, "which CUDA device")->capture_default_str()->check(CLI::Range(0, 1023));
   command.add_option("--threads", options.threads, "CPU threads (default: all)")->check(CLI::Range(1, 1024));
 }
 

@@ -43,11 +43,17 @@ struct OutputOptions {
   bool no_progress = false;
   void add_to(CLI::App& command, bool reports = true);
   bool json_on_stdout() const { return json == "-"; }
-  /// Throws Error when the JSON file exists and --force was not given: said before the work, not after it.
-  void check_target() const;
-  /// Writes the JSON where it was asked for; a file is replaced in one go.
+  /// Throws Error when the JSON file exists and --force was not given, or when it is one of the command's other files: said
+  /// before the work, not after it.
+  void check_target(const std::vector<std::string>& others) const;
+  /// Writes the JSON where it was asked for; a file is replaced in one go, a device or a pipe is written as it is.
   void write_json(const nlohmann::ordered_json& report) const;
 };
+
+/// Throws Error when what a command would write is what it reads.
+void require_apart(const std::string& output, const std::string& input);
+/// For options that take a text: an empty one is a usage error, never "all" or "none".
+CLI::Validator not_empty();
 
 /// --layers and --steps.
 struct SliceOptions {

@@ -12,7 +12,7 @@ struct Options {
 };
 
 int run(const Options& options) {
-  options.output.check_target();
+  options.output.check_target({});
   nlohmann::ordered_json j{{"schema", "gdnsim.backends/1"}, {"backends", nlohmann::ordered_json::array()}};
   for (const BackendInfo& info : list_backends(options.backend)) {
     if (!options.output.json_on_stdout())
@@ -29,7 +29,7 @@ void add_backends(CLI::App& root, Job& job) {
   auto options = std::make_shared<Options>();
   CLI::App* command = root.add_subcommand("backends", "what can run here, and why the rest cannot");
   command->footer("Example: gdnsim backends");
-  command->add_option("--device", options->backend.device, "which CUDA device")->capture_default_str();
+  command->add_option("--device", options->backend.device, "which CUDA device")->capture_default_str()->check(CLI::Range(0, 1023));
   options->output.add_to(*command);
   command->callback([options, &job] { job = [options] { return run(*options); }; });
 }

@@ -39,7 +39,7 @@ void print_table() {
 }
 
 int run(const Options& options) {
-  options.output.check_target();
+  options.output.check_target({options.show});
   nlohmann::ordered_json j{{"schema", "gdnsim.contracts/1"}, {"contracts", nlohmann::ordered_json::array()}};
   if (!options.show.empty()) {
     const ContractSet set = load_contracts(options.show);

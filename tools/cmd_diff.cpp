@@ -21,7 +21,7 @@ std::string repro_command(const Options& options, const Report& report) {
 }
 
 int run(const Options& options) {
-  options.output.check_target();
+  options.output.check_target({options.a, options.b});
   Input a = open_input(options.a), b = open_input(options.b);
   Progress progress("diff", options.output);
   const DiffResult result = diff(a.recording(), b.recording(), options.slice.parsed(),

@@ -100,7 +100,7 @@ void print(std::ostream& out, const Json& j, const std::string& indent) {
 }
 
 int run(const Options& options) {
-  options.output.check_target();
+  options.output.check_target({options.file});
   Input input = open_input(options.file);
   const Json j = look(input);
   if (!options.output.json_on_stdout()) print(std::cout, j, "");

@@ -40,14 +40,22 @@ void set_contracts(const Options& options, const Input& input, ReplayOptions& re
   }
 }
 
+/// The slice as it was given.
+std::string slice_words(const SliceOptions& slice) {
+  return (slice.layers.empty() ? "" : " --layers " + shell_word(slice.layers)) + (slice.steps.empty() ? "" : " --steps " + shell_word(slice.steps));
+}
+
 /// The smallest slice that shows the first divergence: its layer, and the steps up to it.
-std::string repro_command(const Options& options, const Report& report) {
+std::string repro_command(const Options& options, const Report& report, bool from_log) {
   std::string command = "gdnsim replay " + shell_word(options.file);
   if (!options.trace.empty()) command += " --trace " + shell_word(options.trace);
   const std::string name = contract_name(report.contract.contracts);
-  command += " --contract " + shell_word(options.contract == "auto" ? name : options.contract) + " --backend golden";
+  if (!from_log) command += " --contract " + shell_word(options.contract == "auto" ? name : options.contract);
+  command += " --backend golden";
+  if (options.mode != "both") command += " --mode " + options.mode;
   if (const auto& first = report.first())
     command += " --layers " + std::to_string(first->layer) + " --steps " + std::to_string(first->step) + ":" + std::to_string(first->step + 1);
+  else command += slice_words(options.slice);
   return command;
 }
 
@@ -61,7 +69,7 @@ std::string next_command(const Options& options, const Report& report) {
 }
 
 int run(const Options& options) {
-  options.output.check_target();
+  options.output.check_target({options.file, options.contract, options.trace});
   ReplayOptions replay_options;
   replay_options.mode = mode_from(options.mode);
   replay_options.slice = options.slice.parsed();
@@ -78,7 +86,7 @@ int run(const Options& options) {
   report.files = {options.file};
   report.subject = subject_of(input, input.stream(), result.slice);
   report.backend = chosen.reason + "; " + chosen.backend->description();
-  report.repro = repro_command(options, report);
+  report.repro = repro_command(options, report, input.log && options.contract == "auto");
   report.next = next_command(options, report);
   if (options.output.json_on_stdout()) say(options.output, verdict_line(report));
   else print_text(std::cout, report);
@@ -95,7 +103,7 @@ void add_replay(CLI::App& root, Job& job) {
   command->add_option("FILE", options->file, "a trace with recorded outputs, or a log")->required();
   command->add_option("--contract", options->contract, "auto, a preset's name or a contract file")->capture_default_str();
   command->add_option("--mode", options->mode, "local, carried or both")->capture_default_str();
-  command->add_option("--trace", options->trace, "the trace a log was made from (default: where the log says)");
+  command->add_option("--trace", options->trace, "the trace a log was made from (default: where the log says)")->check(not_empty());
   options->slice.add_to(*command);
   options->backend.add_to(*command);
   options->output.add_to(*command);

@@ -93,7 +93,8 @@ LogHeader make_header(const Options& options, Stream& stream, const Slice& slice
 }
 
 int run(const Options& options) {
-  options.output.check_target();
+  options.output.check_target({options.file, options.log, options.contract});
+  require_apart(options.log, options.file);
   Input input = open_input(options.file);
   if (input.log) throw error(options.file, ": is a log; run takes a trace or a recipe ('gdnsim replay' runs a log again)");
   Stream& stream = input.stream();
@@ -139,11 +140,11 @@ void add_run(CLI::App& root, Job& job) {
   CLI::App* command = root.add_subcommand("run", "drive a trace or a recipe through the layers and write the log");
   command->footer("Example: gdnsim run traces/recipes/tiny.json -o tiny.log.h5 --contract golden");
   command->add_option("TRACE", options->file, "a trace, or a recipe (JSON)")->required();
-  command->add_option("-o,--output", options->log, "the log to write")->required()->type_name("LOG");
+  command->add_option("-o,--output", options->log, "the log to write")->required()->type_name("LOG")->check(not_empty());
   command->add_option("--contract", options->contract, "auto, a preset's name or a contract file")->capture_default_str();
   command->add_option("--state", options->state, "states to keep: full, every:N or digest")->capture_default_str();
-  command->add_option("--taps", options->taps, "values to keep (default conv_out,core_out,norm_out)")->type_name("LIST");
-  command->add_option("--sync", options->log_options.sync, "fdatasync every N steps (against power loss; a kill needs none)")->check(CLI::NonNegativeNumber);
+  command->add_option("--taps", options->taps, "values to keep (default conv_out,core_out,norm_out)")->type_name("LIST")->check(not_empty());
+  command->add_option("--sync", options->log_options.sync, "fdatasync every N steps (against power loss; a kill needs none)")->check(CLI::Range(0, 1 << 30));
   command->add_flag("--no-provenance", options->no_provenance, "leave out host, time and path: equal runs write equal bytes");
   options->slice.add_to(*command);
   options->backend.add_to(*command);

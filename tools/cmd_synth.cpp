@@ -1,4 +1,5 @@
 // gdnsim synth: a synthetic trace from a recipe; with --record also what a contract makes of it.
+#include <charconv>
 #include <iostream>
 
 #include "cli.hpp"
@@ -10,7 +11,8 @@ namespace {
 
 struct Options {
   std::string recipe, trace, contract = "golden";
-  std::int64_t seed = -1, snapshots = 0;
+  std::string seed;
+  std::int64_t snapshots = 0;
   bool record = false;
   BackendChoice backend;
   OutputOptions output;
@@ -27,11 +29,19 @@ void record(const Options& options, Stream& stream, Progress& progress) {
   record_trace(stream, *chosen.backend, contracts, options.trace, record);
 }
 
+std::uint64_t parse_seed(const std::string& text) {
+  std::uint64_t seed = 0;
+  const auto [end, failed] = std::from_chars(text.data(), text.data() + text.size(), seed);
+  if (failed != std::errc() || end != text.data() + text.size()) throw error("--seed: expected 0 to 18446744073709551615, found '", text, "'");
+  return seed;
+}
+
 int run(const Options& options) {
-  options.output.check_target();
+  options.output.check_target({options.recipe, options.trace, options.contract});
+  require_apart(options.trace, options.recipe);
   if (kind_of_file(options.recipe) != FileKind::recipe) throw error(options.recipe, ": expected a recipe (JSON, gdnsim.recipe/1)");
   Recipe recipe = load_recipe(options.recipe);
-  if (options.seed >= 0) recipe.seed = static_cast<std::uint64_t>(options.seed);
+  if (!options.seed.empty()) recipe.seed = parse_seed(options.seed);
   const auto stream = make_recipe_stream(recipe);
   {
     Progress progress("synth", options.output);
@@ -52,11 +62,11 @@ void add_synth(CLI::App& root, Job& job) {
   CLI::App* command = root.add_subcommand("synth", "write a synthetic trace from a recipe: the same bytes on every machine");
   command->footer("Example: gdnsim synth traces/recipes/tiny.json -o tiny.h5 --seed 7 --record --contract golden");
   command->add_option("RECIPE", options->recipe, "a recipe (JSON)")->required();
-  command->add_option("-o,--output", options->trace, "the trace to write")->required()->type_name("TRACE");
-  command->add_option("--seed", options->seed, "in place of the recipe's seed")->check(CLI::NonNegativeNumber);
+  command->add_option("-o,--output", options->trace, "the trace to write")->required()->type_name("TRACE")->check(not_empty());
+  command->add_option("--seed", options->seed, "in place of the recipe's seed")->type_name("N")->check(not_empty());
   command->add_flag("--record", options->record, "also run it and record outputs and states, so that it can be replayed");
   command->add_option("--contract", options->contract, "contract to record under")->capture_default_str();
-  command->add_option("--snapshots", options->snapshots, "record all blocks every N steps (default: after the last)")->check(CLI::PositiveNumber)->type_name("N");
+  command->add_option("--snapshots", options->snapshots, "record all blocks every N steps (default: after the last)")->check(CLI::Range(1, 1 << 30))->type_name("N");
   options->backend.add_to(*command);
   options->output.add_to(*command);
   command->callback([options, &job] { job = [options] { return run(*options); }; });

@@ -51,7 +51,7 @@ Finding look(Input& input, const OutputOptions& output) {
 }
 
 int run(const Options& options) {
-  options.output.check_target();
+  options.output.check_target({options.file});
   Input input = open_input(options.file);
   const Finding finding = look(input, options.output);
   const bool whole = finding.fault.dataset.empty();

@@ -2,6 +2,7 @@
 #pragma once
 
 #include <array>
+#include <functional>
 #include <memory>
 #include <string>
 #include <vector>
@@ -36,6 +37,8 @@ class Backend {
   virtual std::string name() const = 0;
   /// One line on what it runs on: threads, or the device and driver.
   virtual std::string description() const = 0;
+  /// Empty when this backend can give the contract's bits here; else one line that says why not.
+  virtual std::string refuses(const Contract& contract) const { return (void)contract, std::string(); }
   /// A pool of the kind this backend works on, all blocks zero.
   virtual std::unique_ptr<Pool> make_pool(const Model& model, std::vector<int> layers) = 0;
   /// Reads the parameters of these layers once. Call before `step`, again when the stream changes.
@@ -70,6 +73,8 @@ struct ChosenBackend {
   std::string reason;  // "cuda: ...", or "golden, because cuda ..."
 };
 /// "auto" takes cuda where it can be built and used, else golden with the reason; a named one that cannot run throws Error.
+/// What "auto" does with the backend that `cuda` makes: takes it unless making it throws or it refuses a preset.
+ChosenBackend choose_auto(const std::function<std::unique_ptr<Backend>()>& cuda, const BackendOptions& options);
 ChosenBackend choose_backend(const std::string& name, const BackendOptions& options);
 
 }  // namespace gdnsim

@@ -65,18 +65,21 @@ bool precedes(const Divergence& a, const Divergence& b);
 
 /// Compares what one layer produced, step by step, and keeps track of which blocks hold recorded bits.
 ///
-/// Call order within a step: `pin` for events, `tap` in execution order, `state` for each snapshot, `step_done`.
+/// Call order within a step: `pin` for its events; `tap` and `state` in execution order; `step_done`; then `pin` again for the
+/// blocks whose state after the step is known to be the recorded one.
 class LayerComparer {
  public:
   LayerComparer(const Model& model, int layer);
 
   /// The block holds recorded bits before `step`: loaded, zeroed, or overwritten with a snapshot.
   void pin(std::int32_t block, std::int64_t step);
+  /// Events between the steps are not shown (diff): what a block holds is known before step 0 and never after.
+  void events_unseen() { events_seen_ = false; }
   /// Copies what is known about a block to another (copy event).
   void pin_as(std::int32_t from, std::int32_t to);
 
   void tap(Tap tap, const StepPlan& plan, std::span<const std::byte> got, std::span<const std::byte> want);
-  /// A snapshot of one block after the step. Returns whether both states agree; then the block counts as recorded.
+  /// A snapshot of one block after the step. Returns whether both states agree.
   bool state(const StepPlan& plan, std::int32_t block, std::span<const std::byte> got_recurrent,
              std::span<const std::byte> want_recurrent, std::span<const std::byte> got_conv,
              std::span<const std::byte> want_conv);
@@ -84,7 +87,7 @@ class LayerComparer {
   void digest(const StepPlan& plan, int row, std::int64_t head, std::uint64_t got, std::uint64_t want);
   /// The digest of the layer's whole pool: the only witness of a write to a block that no row named.
   void pool_digest(const StepPlan& plan, std::uint64_t got, std::uint64_t want);
-  /// Blocks written by the step's rows are no longer known, unless `state` found them equal in this step.
+  /// Blocks written by the step's rows are no longer known.
   void step_done(const StepPlan& plan);
 
   const TapCounts& counts() const { return counts_; }
@@ -101,6 +104,7 @@ class LayerComparer {
                      std::span<const std::byte> want);
   bool compared(Tap tap, const StepPlan& plan, int row) const;
   InputsMatched inputs_of(Tap tap, int row, std::int32_t block) const;
+  InputsMatched of_tap(Tap tap, int row, std::int32_t block) const;
   Divergence place(Tap tap, const StepPlan& plan, int row, std::int32_t block) const;
   Divergence element(Divergence at, const TapShape& shape, std::span<const std::byte> got, std::span<const std::byte> want,
                      std::int64_t i) const;
@@ -112,10 +116,10 @@ class LayerComparer {
   std::array<std::optional<Divergence>, kTaps> firsts_;
   std::set<std::int32_t> unknown_;       // blocks whose bits no record vouches for
   std::map<std::int32_t, std::int64_t> origin_;  // block: the step before which it was last recorded (absent: 0)
-  std::set<std::int32_t> checked_;       // blocks found equal to a snapshot in this step
   std::set<std::pair<Tap, int>> equal_;  // (tap, row) recorded and equal in this step
   std::set<std::pair<Tap, int>> differ_; // (tap, row) recorded and different in this step
   std::int64_t current_step_ = -1;
+  bool events_seen_ = true;
   std::uint64_t digests_compared_ = 0, digests_differing_ = 0;
 };
 

@@ -2,6 +2,7 @@
 #pragma once
 
 #include <cstdint>
+#include <memory>
 #include <span>
 #include <vector>
 
@@ -40,6 +41,19 @@ class Pool {
   Bytes recurrent_, conv_;  // one load row, reused
 };
 
+/// Zeros from the system, whose pages take no memory until something is written: most blocks of an engine's pool never are.
+class ZeroedBytes {
+ public:
+  explicit ZeroedBytes(std::size_t size);  // throws std::bad_alloc
+  std::byte* data() const { return data_.get(); }
+
+ private:
+  struct Free {
+    void operator()(std::byte* data) const;
+  };
+  std::unique_ptr<std::byte, Free> data_;
+};
+
 /// The pool in host memory: one flat allocation per layer and kind.
 class HostPool final : public Pool {
  public:
@@ -55,7 +69,7 @@ class HostPool final : public Pool {
   std::span<const std::byte> conv(int layer, std::int32_t block) const;
 
  private:
-  std::vector<Bytes> recurrent_, conv_;  // [layers()] each num_blocks blocks
+  std::vector<ZeroedBytes> recurrent_, conv_;  // [layers()] each num_blocks blocks
 };
 
 }  // namespace gdnsim
