@@ -142,6 +142,8 @@ std::vector<const Contract*> choose_for_path(const Search& s, Path path, const S
     best = best_of(s, choice.contracts, longer, before, best, tried);
     choice.chosen_by += "; " + sentence(longer, best.front()->name, tried);
   }
+  for (std::size_t i = 1; i < best.size(); ++i)
+    choice.chosen_by += (i == 1 ? "; these steps do not tell it from '" : ", '") + best[i]->name + "'";
   set_path(choice.contracts, path, *best.front());
   return best;
 }

@@ -3,6 +3,7 @@
 
 #include <array>
 #include <ctime>
+#include <filesystem>
 #include <iostream>
 
 #include "cli.hpp"
@@ -15,7 +16,7 @@ namespace {
 
 struct Options {
   std::string file, log, contract = "auto", state = "full", taps;
-  bool no_provenance = false;
+  bool no_provenance = false, resume = false;
   LogOptions log_options;
   SliceOptions slice;
   BackendChoice backend;
@@ -113,7 +114,8 @@ int run(const Options& options) {
   require_defined(contract.contracts.decode, stream.model());
   require_defined(contract.contracts.mixed, stream.model());
   const auto pool = chosen.backend->make_pool(stream.model(), slice.layers);
-  const auto log = create_log(options.log, header, log_options);
+  const bool resume = options.resume && std::filesystem::exists(options.log);
+  const auto log = resume ? resume_log(options.log, header, log_options) : create_log(options.log, header, log_options);
   {
     Progress progress("run", options.output);
     Recorder recorder(*log, slice, progress);
@@ -145,6 +147,8 @@ void add_run(CLI::App& root, Job& job) {
   command->add_option("--state", options->state, "states to keep: full, every:N or digest")->capture_default_str();
   command->add_option("--taps", options->taps, "values to keep (default conv_out,core_out,norm_out)")->type_name("LIST")->check(not_empty());
   command->add_option("--sync", options->log_options.sync, "fdatasync every N steps (against power loss; a kill needs none)")->check(CLI::Range(0, 1 << 30));
+  command->add_flag("--resume", options->resume, "go on with an interrupted log: complete steps are recomputed and compared, the file ends in the same bytes");
+  command->add_flag("--audit", options->log_options.audit, "rehash the whole pool every step, so that a write to a block nobody named is seen");
   command->add_flag("--no-provenance", options->no_provenance, "leave out host, time and path: equal runs write equal bytes");
   options->slice.add_to(*command);
   options->backend.add_to(*command);

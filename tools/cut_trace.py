@@ -2,7 +2,7 @@
 """Cuts a range of steps and some layers out of a trace (docs/trace-format.md), bit for bit.
 
     tools/cut_trace.py rollout.h5 sample.h5 --steps 0:16
-    tools/cut_trace.py rollout.h5 sample.h5 --steps 8:16 --layers 0,2 --snapshots 15
+    tools/cut_trace.py rollout.h5 sample.h5 --steps 8:16 --layers 0,2 --rows 0 --snapshots 15
 
 Steps and layers are renumbered from 0. A cut that starts later than step 0 needs the state it starts from: snapshots of every
 usable block, taken after the step before; they become load events of its first step. Without them the cut is refused.
@@ -16,7 +16,7 @@ import h5py
 import numpy as np
 
 SNAPSHOT, EVENT = ("step", "layer", "block"), ("step", "layer", "block", "kind", "source")
-LOAD = 1
+LOAD, COPY = 1, 2
 
 
 class Refused(Exception):
@@ -69,11 +69,24 @@ def make_group(source, target, path):
 
 
 class Cut:
-    """One cut: source and target files, steps [begin, end), chosen layers (positions) and snapshot steps (None: all)."""
+    """One cut: source and target files, steps [begin, end), chosen layers (positions), rows and snapshot steps (None: all)."""
 
-    def __init__(self, source, target, begin, end, layers, snapshots):
+    def __init__(self, source, target, begin, end, layers, rows, snapshots):
         self.source, self.target = source, target
-        self.begin, self.end, self.layers, self.snapshots = begin, end, layers, snapshots
+        self.begin, self.end, self.layers, self.rows, self.snapshots = begin, end, layers, rows, snapshots
+        self.named = None if rows is None else self.named_blocks()
+
+    def named_blocks(self):
+        """The blocks that the chosen rows name; events and snapshots of others are left out."""
+        index = self.source["steps/index"][self.begin:self.end]
+        if any(not 0 <= row < index.shape[1] for row in self.rows):
+            raise Refused(f"--rows: expected rows below {index.shape[1]}")
+        if "steps/rows" in self.source or ("events" in self.source and COPY in self.source["events/kind"][:]):
+            raise Refused("--rows: cannot be used with a trace that has /steps/rows or copy events")
+        return set(index[:, self.rows].ravel().tolist())
+
+    def wants_block(self, block):
+        return self.named is None or block in self.named
 
     def write(self):
         for key in self.source.attrs:
@@ -105,7 +118,10 @@ class Cut:
         group = self.target[target_path] if target_path in self.target else make_group(self.source, self.target, target_path)
         for name, dataset in self.source[source_path].items():
             if isinstance(dataset, h5py.Dataset):
-                write_raw(group, name, read_raw(dataset)[self.begin:self.end], dataset, True)
+                words = read_raw(dataset)[self.begin:self.end]
+                if self.rows is not None and words.ndim > 1:
+                    words = words[:, self.rows]
+                write_raw(group, name, words, dataset, True)
 
     def steps(self):
         self.stepped("steps", "steps")
@@ -143,7 +159,8 @@ class Cut:
         if "recorded/state" not in self.source:
             return []
         columns = [self.source[f"recorded/state/{name}"][:].tolist() for name in SNAPSHOT]
-        return [(row, *values) for row, values in enumerate(zip(*columns)) if wanted(values[0]) and values[1] in self.layers]
+        return [(row, *values) for row, values in enumerate(zip(*columns))
+                if wanted(values[0]) and values[1] in self.layers and self.wants_block(values[2])]
 
     def events(self):
         """The start state first, then the events of the range, with the load rows they use."""
@@ -197,7 +214,7 @@ class Cut:
         source = self.source["events"]
         kept, sources = [], []
         for step, layer, block, kind, row in zip(*(source[name][:].tolist() for name in EVENT)):
-            if not self.begin <= step < self.end or (layer != -1 and layer not in self.layers):
+            if not self.begin <= step < self.end or (layer != -1 and layer not in self.layers) or not self.wants_block(block):
                 continue
             if kind == LOAD:
                 if row not in sources:
@@ -249,13 +266,14 @@ def cut(arguments):
         layers = list(range(known)) if arguments.layers is None else parse_numbers("--layers", arguments.layers)
         if any(not 0 <= layer < known for layer in layers):
             raise Refused(f"--layers {arguments.layers}: expected positions below {known}")
+        rows = None if arguments.rows is None else parse_numbers("--rows", arguments.rows)
         snapshots = None
         if arguments.snapshots is not None:
             snapshots = [] if arguments.snapshots == "none" else parse_numbers("--snapshots", arguments.snapshots)
         partial = arguments.output + ".partial"
         try:
             with h5py.File(partial, "w", libver=("earliest", "v110")) as target:
-                Cut(source, target, begin, end, layers, snapshots).write()
+                Cut(source, target, begin, end, layers, rows, snapshots).write()
             os.replace(partial, arguments.output)
         finally:
             if os.path.exists(partial):
@@ -268,6 +286,7 @@ def main():
     parser.add_argument("output")
     parser.add_argument("--steps", default=":", metavar="A:B", help="steps A to B-1 (default: all)")
     parser.add_argument("--layers", metavar="0,1", help="positions in /model/layer_ids (default: all)")
+    parser.add_argument("--rows", metavar="0,1", help="rows of the batch (default: all); blocks they never name are left out")
     parser.add_argument("--snapshots", metavar="7,15", help="source steps whose snapshots are kept, or none (default: all in range)")
     parser.add_argument("--force", action="store_true", help="overwrite the output")
     try:

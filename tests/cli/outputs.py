@@ -1,7 +1,7 @@
 #!/usr/bin/env python3
 """Where words and files go: stdout and stderr kept apart, --quiet, no progress off a terminal, closed pipes and full disks, --force.
 
-    outputs.py ROOT PROGRAM
+outputs.py ROOT PROGRAM
 """
 
 import json
@@ -27,29 +27,63 @@ class Files:
 
     def every_command(self):
         """One call of each command that succeeds, with the fewest words; outputs are replaced."""
-        return [["run", self.recipe, "-o", self("out.log.h5"), "--force"], ["replay", self.log], ["diff", self.log, self.log],
-                ["synth", self.recipe, "-o", self("out.h5"), "--force"], ["info", self.trace], ["verify", self.log],
-                ["contracts"], ["backends"]]
+        return [
+            ["run", self.recipe, "-o", self("out.log.h5"), "--force"],
+            ["replay", self.log],
+            ["diff", self.log, self.log],
+            ["synth", self.recipe, "-o", self("out.h5"), "--force"],
+            ["info", self.trace],
+            ["verify", self.log],
+            ["contracts"],
+            ["backends"],
+        ]
 
 
 def check_apart(tap, program, files):
     for arguments in files.every_command():
         done = program(*arguments)
         told = done.err if arguments[0] == "run" else ""
-        tap.check(done.code == 0 and done.out and done.err == told and "\r" not in done.err and "\033" not in done.out + done.err,
-                  f"{arguments[0]}: data on stdout, no progress when stderr is no terminal", done)
-        tap.check(all(line.startswith("gdnsim: ") for line in done.err.splitlines()), f"{arguments[0]}: messages begin with the program's name", done)
+        tap.check(
+            done.code == 0
+            and done.out
+            and done.err == told
+            and "\r" not in done.err
+            and "\033" not in done.out + done.err,
+            f"{arguments[0]}: data on stdout, no progress when stderr is no terminal",
+            done,
+        )
+        tap.check(
+            all(line.startswith("gdnsim: ") for line in done.err.splitlines()),
+            f"{arguments[0]}: messages begin with the program's name",
+            done,
+        )
         quiet = program(*arguments, "--quiet")
-        tap.check(quiet.code == 0 and quiet.err == "" and quiet.out == done.out, f"{arguments[0]} --quiet: the same data, no messages", quiet)
+        tap.check(
+            quiet.code == 0 and quiet.err == "" and quiet.out == done.out,
+            f"{arguments[0]} --quiet: the same data, no messages",
+            quiet,
+        )
         as_json = program(*arguments, "--quiet", "--json", "-")
-        tap.check(as_json.code == 0 and as_json.err == "" and as_json.json["schema"].startswith("gdnsim."), f"{arguments[0]} --json -: stdout is JSON alone", as_json)
+        tap.check(
+            as_json.code == 0 and as_json.err == "" and as_json.json["schema"].startswith("gdnsim."),
+            f"{arguments[0]} --json -: stdout is JSON alone",
+            as_json,
+        )
         path = files("report.json")
         to_file = program(*arguments, "--quiet", "--json", path)
         same = os.path.exists(path) and json.loads(read_bytes(path)) == as_json.json
-        tap.check(to_file.code == 0 and to_file.out == done.out and same, f"{arguments[0]} --json FILE: the same JSON, the text still on stdout", to_file)
+        tap.check(
+            to_file.code == 0 and to_file.out == done.out and same,
+            f"{arguments[0]} --json FILE: the same JSON, the text still on stdout",
+            to_file,
+        )
         os.remove(path)
     done = program("run", files.recipe, "-o", files("out.log.h5"), "--force")
-    tap.check(" will take " in done.err and "contract " in done.err and "backend " in done.err, "run says backend, contract and size on stderr", done)
+    tap.check(
+        " will take " in done.err and "contract " in done.err and "backend " in done.err,
+        "run says backend, contract and size on stderr",
+        done,
+    )
     done = program("replay", files.log, "--json", "-")
     tap.check(done.err.startswith("gdnsim: verdict: match"), "with --json - the verdict goes to stderr", done)
 
@@ -60,13 +94,28 @@ def check_lost_output(tap, program, files):
         name = " ".join(word for word in (arguments[0], *arguments[2:]) if not word.startswith(files.folder))
         reader, writer = os.pipe()
         os.close(reader)
-        done = subprocess.run([program.path, *arguments, *([] if arguments[0] == "--help" else ["--quiet"])], stdout=writer,
-                              stderr=subprocess.PIPE, text=True, check=False)
+        done = subprocess.run(
+            [program.path, *arguments, *([] if arguments[0] == "--help" else ["--quiet"])],
+            stdout=writer,
+            stderr=subprocess.PIPE,
+            text=True,
+            check=False,
+        )
         os.close(writer)
-        tap.check(done.returncode == 2 and done.stderr == "gdnsim: stdout: cannot be written\n", f"{name}: a closed pipe is exit 2", done)
+        tap.check(
+            done.returncode == 2 and done.stderr == "gdnsim: stdout: cannot be written\n",
+            f"{name}: a closed pipe is exit 2",
+            done,
+        )
         with open("/dev/full", "w", encoding="utf-8") as full:
-            done = subprocess.run([program.path, *arguments], stdout=full, stderr=subprocess.PIPE, text=True, check=False)
-        tap.check(done.returncode == 2 and "stdout: cannot be written" in done.stderr, f"{name}: a full stdout is exit 2", done)
+            done = subprocess.run(
+                [program.path, *arguments], stdout=full, stderr=subprocess.PIPE, text=True, check=False
+            )
+        tap.check(
+            done.returncode == 2 and "stdout: cannot be written" in done.stderr,
+            f"{name}: a full stdout is exit 2",
+            done,
+        )
 
 
 def device(files, name, minor):
@@ -88,23 +137,41 @@ def check_full_disk(tap, program, files):
     done = program("replay", files.log, "--json", full)
     tap.check(done.code == 2 and f"{full}: cannot be written: No space left" in done.err, "--json to a full disk", done)
     done = program("info", files.log, "--json", null)
-    tap.check(done.code == 0 and not os.path.isfile(full) and not os.path.isfile(null), "--json to a device needs no --force and leaves it one", done)
+    tap.check(
+        done.code == 0 and not os.path.isfile(full) and not os.path.isfile(null),
+        "--json to a device needs no --force and leaves it one",
+        done,
+    )
     for path in (full, null):
         if path.startswith(files.folder):
             os.remove(path)
-    for arguments in (["run", files.recipe, "-o", files("big.h5"), "--quiet"], ["synth", files.recipe, "-o", files("big.h5")],
-                      ["info", files.log, "--json", files("big.json")]):
+    for arguments in (
+        ["run", files.recipe, "-o", files("big.h5"), "--quiet"],
+        ["synth", files.recipe, "-o", files("big.h5")],
+        ["info", files.log, "--json", files("big.json")],
+    ):
         before = contents(files.folder)
         command = 'ulimit -f 1; exec "$0" "$@"'
-        done = subprocess.run(["sh", "-c", command, program.path, *arguments], capture_output=True, text=True, check=False)
-        tap.check(done.returncode == 2 and done.stderr.count("\n") == 1 and "big" in done.stderr and contents(files.folder) == before,
-                  f"{arguments[0]}: a disk that is too small is one line, exit 2, and leaves nothing", f"{done}\n{contents(files.folder)}")
+        done = subprocess.run(
+            ["sh", "-c", command, program.path, *arguments], capture_output=True, text=True, check=False
+        )
+        tap.check(
+            done.returncode == 2
+            and done.stderr.count("\n") == 1
+            and "big" in done.stderr
+            and contents(files.folder) == before,
+            f"{arguments[0]}: a disk that is too small is one line, exit 2, and leaves nothing",
+            f"{done}\n{contents(files.folder)}",
+        )
 
 
 def check_force(checks, files):
     tap, program = checks.tap, checks.program
-    for name, arguments in [("a log", ["run", files.recipe, "--quiet", "-o"]), ("a trace", ["synth", files.recipe, "-o"]),
-                            ("a JSON report", ["replay", files.log, "--json"])]:
+    for name, arguments in [
+        ("a log", ["run", files.recipe, "--quiet", "-o"]),
+        ("a trace", ["synth", files.recipe, "-o"]),
+        ("a JSON report", ["replay", files.log, "--json"]),
+    ]:
         path = files("precious")
         with open(path, "w", encoding="utf-8") as stream:
             stream.write("precious")
@@ -134,7 +201,9 @@ def check_own_files(checks, files):
     checks.refused("run -o its own input", ["run", files.trace, "-o", beside, "--force"], "trace.h5")
     checks.refused("synth -o its own recipe", ["synth", files.recipe, "-o", files.recipe, "--force"], "recipe.json")
     checks.refused("replay --json its own input", ["replay", files.trace, "--json", beside, "--force"], "trace.h5")
-    checks.refused("diff --json its own input", ["diff", files.trace, files.log, "--json", files.log, "--force"], "run.log.h5")
+    checks.refused(
+        "diff --json its own input", ["diff", files.trace, files.log, "--json", files.log, "--force"], "run.log.h5"
+    )
     checks.refused("run --json its own log", ["run", files.recipe, "-o", files("new"), "--json", files("new")], "new")
     checks.tap.check(contents(files.folder) == before, "all files are as before")
 
@@ -153,7 +222,9 @@ def main():
         check_lost_output(tap, program, files)
         check_full_disk(tap, program, files)
         left = sorted(contents(folder))
-        tap.check(left == ["out.h5", "out.log.h5", "recipe.json", "run.log.h5", "trace.h5"], "no temporary file is left", left)
+        tap.check(
+            left == ["out.h5", "out.log.h5", "recipe.json", "run.log.h5", "trace.h5"], "no temporary file is left", left
+        )
     return tap.finish()
 
 

@@ -1,7 +1,7 @@
 #!/usr/bin/env python3
 """Usage: help, bad arguments, --config. What is asked for wrongly ends in one line and exit code 2 and leaves nothing behind.
 
-    usage.py ROOT PROGRAM
+usage.py ROOT PROGRAM
 """
 
 import os
@@ -18,11 +18,21 @@ COMMANDS = ["run", "replay", "diff", "synth", "info", "verify", "contracts", "ba
 def check_help(tap, program):
     for command in COMMANDS:
         done = program(command, "--help")
-        tap.check(done.code == 0 and f"Example: gdnsim {command}" in done.out and done.err == "", f"{command} --help shows an example", done)
+        tap.check(
+            done.code == 0 and f"Example: gdnsim {command}" in done.out and done.err == "",
+            f"{command} --help shows an example",
+            done,
+        )
     done = program("--help")
-    tap.check(done.code == 0 and all(f"\n  {command} " in done.out for command in COMMANDS), "--help lists every command", done)
+    tap.check(
+        done.code == 0 and all(f"\n  {command} " in done.out for command in COMMANDS),
+        "--help lists every command",
+        done,
+    )
     done = program("--version")
-    tap.check(done.code == 0 and done.out.startswith("gdnsim ") and done.out.count("\n") == 1, "--version is one line", done)
+    tap.check(
+        done.code == 0 and done.out.startswith("gdnsim ") and done.out.count("\n") == 1, "--version is one line", done
+    )
 
 
 def check_words(checks):
@@ -30,7 +40,9 @@ def check_words(checks):
     checks.refused("an unknown command is named", ["frobnicate"], "frobnicate")
     checks.refused("an unknown option before the command is named", ["--frobnicate"], "frobnicate")
     for command in COMMANDS:
-        checks.refused(f"{command}: an unknown option is named", [command, "--frobnicate", "a", "b", "-o", "c"], "--frobnicate")
+        checks.refused(
+            f"{command}: an unknown option is named", [command, "--frobnicate", "a", "b", "-o", "c"], "--frobnicate"
+        )
     for command in ["run", "replay", "diff", "synth", "info", "verify"]:
         checks.refused(f"{command} without a file", [command], "is required")
     checks.refused("diff with one file", ["diff", "a.h5"], "B is required")
@@ -42,46 +54,96 @@ def check_values(checks, trace, recipe, folder):
     """(option, value, words): each on replay unless the first word is another command."""
     log = os.path.join(folder, "never.h5")
     replay = [
-        ("--steps", "3", "A:B", "'3'"), ("--steps", ":", "A:B"), ("--steps", "", "--steps"), ("--steps", "-1:2", "A:B"),
-        ("--steps", "1:2:3", "A:B"), ("--steps", "x:2", "'x'"), ("--steps", "4:4", "no steps selected"),
-        ("--steps", "5:4", "no steps selected"), ("--steps", "0:9", "0:9", "0:8"), ("--steps", "99999999999999999999:", "A:B"),
-        ("--layers", "2", "layer 2", "2 layers"), ("--layers", "x", "'x'"), ("--layers", "", "--layers"), ("--layers", "1-0", "'1-0'"),
-        ("--layers", "-1", "--layers"), ("--layers", "0,,1", "--layers"), ("--layers", "0-99999", "0-99999"),
-        ("--mode", "banana", "local, carried or both", "'banana'"), ("--mode", "", "''"),
-        ("--backend", "banana", "auto, golden or cuda", "'banana'"), ("--backend", "", "''"),
-        ("--contract", "banana", "golden", "triton-sm90", "'banana'"), ("--contract", "", "''"),
-        ("--contract", trace, trace, "gdnsim-contract 1"), ("--contract", folder, folder),
-        ("--threads", "0", "--threads"), ("--threads", "x", "--threads", "x"), ("--threads", "1025", "--threads"),
-        ("--device", "-1", "--device", "-1"), ("--json", "", "--json"), ("--json", folder, folder, "directory"),
+        ("--steps", "3", "A:B", "'3'"),
+        ("--steps", ":", "A:B"),
+        ("--steps", "", "--steps"),
+        ("--steps", "-1:2", "A:B"),
+        ("--steps", "1:2:3", "A:B"),
+        ("--steps", "x:2", "'x'"),
+        ("--steps", "4:4", "no steps selected"),
+        ("--steps", "5:4", "no steps selected"),
+        ("--steps", "0:9", "0:9", "0:8"),
+        ("--steps", "99999999999999999999:", "A:B"),
+        ("--layers", "2", "layer 2", "2 layers"),
+        ("--layers", "x", "'x'"),
+        ("--layers", "", "--layers"),
+        ("--layers", "1-0", "'1-0'"),
+        ("--layers", "-1", "--layers"),
+        ("--layers", "0,,1", "--layers"),
+        ("--layers", "0-99999", "0-99999"),
+        ("--mode", "banana", "local, carried or both", "'banana'"),
+        ("--mode", "", "''"),
+        ("--backend", "banana", "auto, golden or cuda", "'banana'"),
+        ("--backend", "", "''"),
+        ("--contract", "banana", "golden", "triton-sm90", "'banana'"),
+        ("--contract", "", "''"),
+        ("--contract", trace, trace, "gdnsim-contract 1"),
+        ("--contract", folder, folder),
+        ("--threads", "0", "--threads"),
+        ("--threads", "x", "--threads", "x"),
+        ("--threads", "1025", "--threads"),
+        ("--device", "-1", "--device", "-1"),
+        ("--json", "", "--json"),
+        ("--json", folder, folder, "directory"),
         ("--json", os.path.join(folder, "no", "report.json"), "cannot be written"),
     ]
     for option, value, *words in replay:
         if option == "--json" and words[0].startswith("cannot"):
             done = checks.program("replay", trace, option, value)
-            checks.tap.check(done.code == 2 and words[0] in done.err and value in done.err, "--json in a folder that is not there", done)
+            checks.tap.check(
+                done.code == 2 and words[0] in done.err and value in done.err,
+                "--json in a folder that is not there",
+                done,
+            )
         else:
             shown = value.replace(folder, "FOLDER")
             checks.refused(f"replay {option} '{shown}'", ["replay", trace, option, value], *words)
-    for option, value, *words in [("--state", "banana", "every:N", "'banana'"), ("--state", "every:0", "every:N"), ("--state", "every:x", "every:N"),
-                                  ("--taps", "banana", "'banana'"), ("--taps", "state", "--state"), ("--taps", "", "--taps"),
-                                  ("--sync", "-1", "--sync")]:
+    for option, value, *words in [
+        ("--state", "banana", "every:N", "'banana'"),
+        ("--state", "every:0", "every:N"),
+        ("--state", "every:x", "every:N"),
+        ("--taps", "banana", "'banana'"),
+        ("--taps", "state", "--state"),
+        ("--taps", "", "--taps"),
+        ("--sync", "-1", "--sync"),
+    ]:
         checks.refused(f"run {option} '{value}'", ["run", recipe, "-o", log, "--quiet", option, value], *words)
-    for option, value in [("--seed", "-1"), ("--seed", "18446744073709551616"), ("--seed", "0x1"), ("--seed", "1.5"), ("--seed", ""), ("--snapshots", "0")]:
+    for option, value in [
+        ("--seed", "-1"),
+        ("--seed", "18446744073709551616"),
+        ("--seed", "0x1"),
+        ("--seed", "1.5"),
+        ("--seed", ""),
+        ("--snapshots", "0"),
+    ]:
         checks.refused(f"synth {option} '{value}'", ["synth", recipe, "-o", log, option, value], option)
     checks.refused("contracts --show of nothing known", ["contracts", "--show", "banana"], "'banana'")
 
 
 def check_files(checks, trace, recipe, folder):
     missing, log = os.path.join(folder, "missing.h5"), os.path.join(folder, "never.h5")
-    for arguments in (["replay", missing], ["info", missing], ["verify", missing], ["diff", trace, missing], ["diff", missing, trace],
-                      ["run", missing, "-o", log], ["synth", missing, "-o", log]):
+    for arguments in (
+        ["replay", missing],
+        ["info", missing],
+        ["verify", missing],
+        ["diff", trace, missing],
+        ["diff", missing, trace],
+        ["run", missing, "-o", log],
+        ["synth", missing, "-o", log],
+    ):
         checks.refused(f"{arguments[0]}: a missing file is named", arguments, missing)
     checks.refused("a folder is no file", ["replay", folder], folder)
     checks.refused("replay of a recipe", ["replay", recipe], recipe, "no recorded outputs")
     checks.refused("diff with a recipe", ["diff", trace, recipe], recipe)
     checks.refused("synth of a trace", ["synth", trace, "-o", log], trace, "recipe")
-    checks.refused("run into a folder that is not there", ["run", recipe, "-o", os.path.join(folder, "no", "x.h5"), "--quiet"], "no/x.h5")
-    checks.refused("synth into a folder that is not there", ["synth", recipe, "-o", os.path.join(folder, "no", "x.h5")], "no/x.h5")
+    checks.refused(
+        "run into a folder that is not there",
+        ["run", recipe, "-o", os.path.join(folder, "no", "x.h5"), "--quiet"],
+        "no/x.h5",
+    )
+    checks.refused(
+        "synth into a folder that is not there", ["synth", recipe, "-o", os.path.join(folder, "no", "x.h5")], "no/x.h5"
+    )
 
 
 def write(path, text):
@@ -94,21 +156,41 @@ def check_config(checks, trace, recipe, folder):
     tap, program, path = checks.tap, checks.program, os.path.join(folder, "options.ini")
     write(path, '[replay]\nmode = "carried"\nsteps = "2:4"\nquiet = true\n[run]\nstate = "every:3"\nlayers = "1"\n')
     done = program("--config", path, "replay", trace)
-    tap.check(done.code == 0 and "steps 2:4" in done.out and "local" not in done.out, "--config: a section's values reach its command", done)
+    tap.check(
+        done.code == 0 and "steps 2:4" in done.out and "local" not in done.out,
+        "--config: a section's values reach its command",
+        done,
+    )
     done = program("--config", path, "replay", trace, "--steps", "0:8", "--mode", "both")
-    tap.check(done.code == 0 and "steps 0:8" in done.out and "\nlocal" in done.out, "the command line wins over --config", done)
+    tap.check(
+        done.code == 0 and "steps 0:8" in done.out and "\nlocal" in done.out,
+        "the command line wins over --config",
+        done,
+    )
     log = os.path.join(folder, "configured.log.h5")
     done = program("--config", path, "run", recipe, "-o", log, "--quiet")
     info = program("info", log, "--json", "-")
-    tap.check(done.code == 0 and info.code == 0 and info.json["log"]["state"] == "every:3" and info.json["log"]["layers"] == [1],
-              "another section's values reach its own command", f"{done}\n{info}")
+    tap.check(
+        done.code == 0
+        and info.code == 0
+        and info.json["log"]["state"] == "every:3"
+        and info.json["log"]["layers"] == [1],
+        "another section's values reach its own command",
+        f"{done}\n{info}",
+    )
     done = program("--config", path, "info", trace)
     tap.check(done.code == 0, "sections of other commands are no hindrance", done)
     os.remove(log)
-    for name, text, word in [("an unknown key", "[replay]\nfrobnicate = 1\n", "frobnicate"), ("a key outside the sections", "contract = golden\n", "contract"),
-                             ("an unknown section", "[frobnicate]\nx = 1\n", "frobnicate"), ("a line that is no setting", "[replay]\nfrobnicate\n", "frobnicate"),
-                             ("a bad value", "[replay]\nmode = banana\n", "banana"), ("a bad flag", "[replay]\nquiet = banana\n", "banana"),
-                             ("a value out of range", "[replay]\nthreads = 0\n", "threads"), ("an unknown key of another command", "[run]\nfrobnicate = 1\n", "frobnicate")]:
+    for name, text, word in [
+        ("an unknown key", "[replay]\nfrobnicate = 1\n", "frobnicate"),
+        ("a key outside the sections", "contract = golden\n", "contract"),
+        ("an unknown section", "[frobnicate]\nx = 1\n", "frobnicate"),
+        ("a line that is no setting", "[replay]\nfrobnicate\n", "frobnicate"),
+        ("a bad value", "[replay]\nmode = banana\n", "banana"),
+        ("a bad flag", "[replay]\nquiet = banana\n", "banana"),
+        ("a value out of range", "[replay]\nthreads = 0\n", "threads"),
+        ("an unknown key of another command", "[run]\nfrobnicate = 1\n", "frobnicate"),
+    ]:
         checks.refused(f"--config: {name}", ["--config", write(path, text), "replay", trace], word)
     os.remove(path)
     checks.refused("--config: a missing file is named", ["--config", path, "replay", trace], path)

@@ -11,6 +11,7 @@
 #include <optional>
 
 #include "support/second_step.hpp"
+#include "support/skip.hpp"
 
 using namespace gdnsim;
 
@@ -130,9 +131,20 @@ void check_sample(const std::string& path) {
   CHECK(first.block == expected->block);
   CHECK(first.head == expected->head);
   CHECK(first.element == expected->element);
+  if (first.row >= 0) CHECK(first.sequence == trace->plan(first.step).sequence[static_cast<std::size_t>(first.row)]);
   CHECK(first.got == expected->got);
   CHECK(first.want == expected->want);
   CHECK(first.ulp == ulps(expected->got, expected->want, size_of(first.type)));
+}
+
+int check_folder(const std::filesystem::path& folder) {
+  int checked = 0;
+  for (const auto& entry : std::filesystem::directory_iterator(folder)) {
+    if (entry.path().extension() != ".h5" || !open_trace(entry.path().string())->has_recording()) continue;
+    check_sample(entry.path().string());
+    ++checked;
+  }
+  return checked;
 }
 
 }  // namespace
@@ -140,8 +152,11 @@ void check_sample(const std::string& path) {
 TEST_CASE("first divergence: every sample under golden, the place and the bits found independently") {
   const char* folder = std::getenv("GDNSIM_TRACES");
   REQUIRE(folder != nullptr);
-  int samples = 0;
-  for (const auto& entry : std::filesystem::directory_iterator(folder))
-    if (entry.path().extension() == ".h5" && open_trace(entry.path().string())->has_recording()) check_sample(entry.path().string()), ++samples;
-  CHECK(samples >= 5);
+  CHECK(check_folder(folder) >= 5);
+}
+
+TEST_CASE("first divergence: the same for the traces in GDNSIM_EXTRA_DATA") {
+  const char* folder = std::getenv("GDNSIM_EXTRA_DATA");
+  if (folder == nullptr) GDNSIM_SKIP("GDNSIM_EXTRA_DATA is not set");
+  CHECK(check_folder(std::filesystem::path(folder) / "traces") >= 1);
 }

@@ -1,8 +1,8 @@
 """Running gdnsim from the Python tests: one call, its exit code and what it said.
 
-    program = Program(sys.argv[2])
-    done = program("replay", path)
-    done.code, done.out, done.err, done.verdict
+program = Program(sys.argv[2])
+done = program("replay", path)
+done.code, done.out, done.err, done.verdict
 """
 
 import collections
@@ -47,7 +47,7 @@ class Program:
         """A printed `gdnsim ...` line, executed as a user would paste it."""
         assert command.startswith("gdnsim "), command
         environment = {**os.environ, "GDNSIM_UNDER_TEST": self.path}
-        text = '"$GDNSIM_UNDER_TEST"' + command[len("gdnsim"):]
+        text = '"$GDNSIM_UNDER_TEST"' + command[len("gdnsim") :]
         done = subprocess.run(["sh", "-c", text], capture_output=True, text=True, check=False, env=environment)
         return Done(done.returncode, done.stdout, done.stderr)
 
@@ -63,13 +63,21 @@ class Checks:
         done = self.program(*arguments)
         one_line = done.err.count("\n") == 1 and done.err.startswith("gdnsim: ")
         missing = [word for word in words if word not in done.err]
-        self.tap.check(done.code == 2 and done.out == "" and one_line and not missing, name, f"wanted {words}, missing {missing}\n{done}")
+        self.tap.check(
+            done.code == 2 and done.out == "" and one_line and not missing,
+            name,
+            f"wanted {words}, missing {missing}\n{done}",
+        )
         return done
 
     def ends(self, name, arguments, code, verdict):
         """That exit code and a last line that begins with "verdict: VERDICT"."""
         done = self.program(*arguments)
-        self.tap.check(done.code == code and done.verdict.startswith("verdict: " + verdict), name, f"wanted {code}, {verdict}\n{done}")
+        self.tap.check(
+            done.code == code and done.verdict.startswith("verdict: " + verdict),
+            name,
+            f"wanted {code}, {verdict}\n{done}",
+        )
         return done
 
     def does(self, name, arguments):
@@ -97,8 +105,18 @@ def read_bytes(path):
 def write_recipe(path, **changes):
     """A small recipe that every contract is defined for: two layers of width 32, sequences that come and go."""
     recipe = {
-        "schema": "gdnsim.recipe/1", "seed": 5, "steps": 8, "rows": 3,
-        "model": {"num_k_heads": 1, "num_v_heads": 2, "head_k_dim": 32, "head_v_dim": 32, "num_blocks": 6, "layer_ids": [3, 7]},
+        "schema": "gdnsim.recipe/1",
+        "seed": 5,
+        "steps": 8,
+        "rows": 3,
+        "model": {
+            "num_k_heads": 1,
+            "num_v_heads": 2,
+            "head_k_dim": 32,
+            "head_v_dim": 32,
+            "num_blocks": 6,
+            "layer_ids": [3, 7],
+        },
         "schedule": {"running": 2, "length": [3, 6], "shuffle": 0.5},
     }
     model = changes.pop("model", {})
