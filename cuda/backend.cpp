@@ -98,10 +98,13 @@ class Cuda final : public Backend {
     if (!fingerprint_) fingerprint_ = approximate_fingerprint();
     const Fingerprint& f = *fingerprint_;
     if (f == kMeasured) return "";
-    const auto differs = [](const char* name, std::uint64_t got, std::uint64_t want) { return got == want ? "" : std::string(name) + " "; };
-    return "cuda: " + device_.name + " (sm_" + std::to_string(device_.major) + std::to_string(device_.minor) + ") computes " +
-           differs("ex2", f.ex2, kMeasured.ex2) + differs("rcp", f.rcp, kMeasured.rcp) + differs("sqrt", f.sqrt, kMeasured.sqrt) +
-           differs("rsqrt", f.rsqrt, kMeasured.rsqrt) + "otherwise than contract '" + contract.name +
+    const auto differs = [](const char* name, std::uint64_t got, std::uint64_t want) {
+      return got == want ? "" : std::string(name) + " ";
+    };
+    return "cuda: " + device_.name + " (sm_" + std::to_string(device_.major) + std::to_string(device_.minor) +
+           ") computes " + differs("ex2", f.ex2, kMeasured.ex2) + differs("rcp", f.rcp, kMeasured.rcp) +
+           differs("sqrt", f.sqrt, kMeasured.sqrt) + differs("rsqrt", f.rsqrt, kMeasured.rsqrt) +
+           "otherwise than contract '" + contract.name +
            "' means (sm_90); use golden, or a contract with exact functions";
   }
 

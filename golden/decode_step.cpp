@@ -23,7 +23,8 @@ GDNSIM_CLONES void fused_update(Row& S, const float* k, float u) {
 
 /// sum = fma(window, weight, acc)
 GDNSIM_CLONES void fused_products(const Row& acc, const Row& window, const Row& weight, Row& sum) {
-  for (Eigen::Index i = 0; i < acc.size(); ++i) sum.data()[i] = std::fma(window.data()[i], weight.data()[i], acc.data()[i]);
+  for (Eigen::Index i = 0; i < acc.size(); ++i)
+    sum.data()[i] = std::fma(window.data()[i], weight.data()[i], acc.data()[i]);
 }
 
 /// acc + window * weight as the contract multiplies (rules C1, T5).
@@ -93,7 +94,9 @@ int key_head(const StepContext& context, int head) {
 }
 
 /// Overwrites x with its canonical form: what a tap holds came out of arithmetic.
-void canonicalise(Row& x) { x = x.unaryExpr([](float e) { return canonical(e); }); }
+void canonicalise(Row& x) {
+  x = x.unaryExpr([](float e) { return canonical(e); });
+}
 
 }  // namespace
 
@@ -133,7 +136,8 @@ StepContext::StepContext(const Model& model_, const Weights& weights_, const Con
       state_order(resolve(contract_.state_dot, model_.K, dot_context(model_, contract_, plan_))),
       norm_order(resolve(contract_.norm_dot, model_.V, dot_context(model_, contract_, plan_))) {}
 
-void conv_update(const StepContext& context, int row, std::int64_t begin, std::int64_t end, std::byte* conv, Values& values) {
+void conv_update(const StepContext& context, int row, std::int64_t begin, std::int64_t end, std::byte* conv,
+                 Values& values) {
   const Model& model = context.model;
   const Weights& w = context.weights;
   const std::int64_t n = end - begin, dim = model.dim(), here = row * dim + begin;
@@ -145,8 +149,10 @@ void conv_update(const StepContext& context, int row, std::int64_t begin, std::i
   Row window(n);
   for (int i = 0; i < model.W; ++i) {
     const int tap = context.contract.conv_taps == ConvTaps::oldest_first ? i : model.W - 1 - i;
-    if (tap == model.W - 1) widen(model.conv_state_dtype, fresh.data(), 0, n, window.data());
-    else widen(model.conv_state_dtype, conv, tap * dim + begin, n, window.data());
+    if (tap == model.W - 1)
+      widen(model.conv_state_dtype, fresh.data(), 0, n, window.data());
+    else
+      widen(model.conv_state_dtype, conv, tap * dim + begin, n, window.data());
     acc = add_product(context, acc, window, w.conv.col(tap).segment(begin, n));
   }
   if (bias && !bias_first) acc = acc + w.conv_bias.segment(begin, n);
@@ -216,8 +222,10 @@ void recurrent_head(const StepContext& context, int row, int head, std::byte* st
     S = decay * S;
     const float dot_k = dot(context.state_order, S.data(), k.data());
     const float u = (v - dot_k) * beta;
-    if (contract.update == Update::multiply_add) S = S + u * k;
-    else fused_update(S, k.data(), u);
+    if (contract.update == Update::multiply_add)
+      S = S + u * k;
+    else
+      fused_update(S, k.data(), u);
     const float out = dot(context.state_order, S.data(), q.data());
 
     values.dot_k[at * V + i] = canonical(dot_k);
@@ -238,7 +246,8 @@ void gated_norm(const StepContext& context, int row, int head, Values& values) {
   widen(act, values.core_out.data(), at * V, V, o.data());
   widen(act, context.inputs.z.data(), at * V, V, z.data());
 
-  const Row gate = z.unaryExpr([&](float x) { return model.norm_gate == NormGate::silu ? x * f.sigmoid(x) : f.sigmoid(x); });
+  const Row gate =
+      z.unaryExpr([&](float x) { return model.norm_gate == NormGate::silu ? x * f.sigmoid(x) : f.sigmoid(x); });
   if (context.contract.norm == Norm::gate_first) o = o * gate;
 
   const float mean = f.div(dot(context.norm_order, o.data(), o.data()), static_cast<float>(V));
@@ -248,8 +257,12 @@ void gated_norm(const StepContext& context, int row, int head, Values& values) {
 
   const auto to_act = [act](float x) { return rounded_to(act, x); };
   switch (context.contract.norm) {
-    case Norm::vllm: o = ((o * rstd) * w) * gate; break;
-    case Norm::gate_first: o = (o * rstd) * w; break;
+    case Norm::vllm:
+      o = ((o * rstd) * w) * gate;
+      break;
+    case Norm::gate_first:
+      o = (o * rstd) * w;
+      break;
     case Norm::hf:
       o = (o * rstd).unaryExpr(to_act).eval();
       o = (o * w).unaryExpr(to_act).eval();

@@ -13,10 +13,10 @@ namespace gdnsim::golden {
 
 /// One layer's parameters, widened once.
 struct Weights {
-  Row A_log, dt_bias;       // [HV]
-  Eigen::ArrayXXf conv;     // [dim, W], column j is tap j
-  Row conv_bias;            // [dim], or empty
-  Row norm;                 // [V], or empty
+  Row A_log, dt_bias;    // [HV]
+  Eigen::ArrayXXf conv;  // [dim, W], column j is tap j
+  Row conv_bias;         // [dim], or empty
+  Row norm;              // [V], or empty
 };
 Weights widen_params(const Model& model, const LayerParams& params);
 
@@ -33,7 +33,8 @@ struct Values {
 
 /// What one step of one layer needs besides the pool.
 struct StepContext {
-  StepContext(const Model& model, const Weights& weights, const Contract& contract, const StepPlan& plan, const StepInputs& inputs);
+  StepContext(const Model& model, const Weights& weights, const Contract& contract, const StepPlan& plan,
+              const StepInputs& inputs);
   const Model& model;
   const Weights& weights;
   const Contract& contract;
@@ -44,7 +45,8 @@ struct StepContext {
 };
 
 /// Conv update of channels [begin, end) of an active row: conv_acc, conv_out, and the window `conv` [W-1, dim] rolled.
-void conv_update(const StepContext& context, int row, std::int64_t begin, std::int64_t end, std::byte* conv, Values& values);
+void conv_update(const StepContext& context, int row, std::int64_t begin, std::int64_t end, std::byte* conv,
+                 Values& values);
 /// q and k of one key head, from conv_out.
 void normalise_head(const StepContext& context, int row, int head, Values& values);
 /// beta, g and decay of one value head.

@@ -21,7 +21,9 @@ class Golden final : public Backend {
   explicit Golden(int threads) : threads_(threads > 0 ? threads : omp_get_max_threads()) {}
 
   std::string name() const override { return "golden"; }
-  std::string description() const override { return "CPU, " + std::to_string(threads_) + (threads_ == 1 ? " thread" : " threads"); }
+  std::string description() const override {
+    return "CPU, " + std::to_string(threads_) + (threads_ == 1 ? " thread" : " threads");
+  }
 
   std::unique_ptr<Pool> make_pool(const Model& model, std::vector<int> layers) override {
     return std::make_unique<HostPool>(model, std::move(layers));
@@ -92,7 +94,9 @@ class Golden final : public Backend {
       const auto* begin = static_cast<const std::byte*>(data);
       outputs[tap].assign(begin, begin + bytes);
     };
-    const auto floats = [&](Tap tap, const golden::Row& row) { copy(tap, row.data(), static_cast<std::size_t>(row.size()) * 4); };
+    const auto floats = [&](Tap tap, const golden::Row& row) {
+      copy(tap, row.data(), static_cast<std::size_t>(row.size()) * 4);
+    };
     floats(Tap::conv_acc, values_.conv_acc);
     copy(Tap::conv_out, values_.conv_out.data(), values_.conv_out.size());
     floats(Tap::q, values_.q);
@@ -115,6 +119,8 @@ class Golden final : public Backend {
 
 }  // namespace
 
-std::unique_ptr<Backend> make_golden(const BackendOptions& options) { return std::make_unique<Golden>(options.threads); }
+std::unique_ptr<Backend> make_golden(const BackendOptions& options) {
+  return std::make_unique<Golden>(options.threads);
+}
 
 }  // namespace gdnsim

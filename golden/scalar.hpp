@@ -22,9 +22,12 @@ class Scalar {
 
   float div(float a, float b) const {
     switch (c_.div) {
-      case Div::ieee: return a / b;
-      case Div::full: return div_full(a, b);
-      case Div::reciprocal: return a * rcp_approx_ftz(b);
+      case Div::ieee:
+        return a / b;
+      case Div::full:
+        return div_full(a, b);
+      case Div::reciprocal:
+        return a * rcp_approx_ftz(b);
     }
     return a / b;
   }
@@ -42,9 +45,12 @@ class Scalar {
   float softplus(float s) const {
     if (!(s <= 20.0f)) return s;
     switch (c_.softplus) {
-      case Softplus::log1p: return log1p_cr(exp(s));
-      case Softplus::log: return log_cr(exp(s) + 1.0f);
-      case Softplus::log_libdevice: return log_libdevice(exp(s) + 1.0f);
+      case Softplus::log1p:
+        return log1p_cr(exp(s));
+      case Softplus::log:
+        return log_cr(exp(s) + 1.0f);
+      case Softplus::log_libdevice:
+        return log_libdevice(exp(s) + 1.0f);
     }
     return s;
   }

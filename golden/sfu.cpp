@@ -24,7 +24,8 @@ std::uint32_t truncated_square(std::uint32_t x) {
 }
 
 // Rule S2: (C0 << (shift - 2)) + C1 * x + (C2 * square << curve) + round, cut below bit `shift`.
-std::uint32_t quadratic(const SfuRow& row, std::int64_t x, std::int64_t square, int shift, int curve, std::int64_t round) {
+std::uint32_t quadratic(const SfuRow& row, std::int64_t x, std::int64_t square, int shift, int curve,
+                        std::int64_t round) {
   const std::int64_t sum = (std::int64_t{row.c0} << (shift - 2)) + row.c1 * x + row.c2 * square * (1 << curve) + round;
   return static_cast<std::uint32_t>(sum >> shift);
 }
@@ -73,7 +74,8 @@ float rcp_approx_ftz(float x) {
   if (below_normal(magnitude)) return float_of(sign_of(bits) | 0x7F800000u);
   if (magnitude == 0x7F800000) return float_of(sign_of(bits));
   const std::int32_t exponent = static_cast<std::int32_t>(magnitude >> 23) - 127;
-  const std::int64_t result = static_cast<std::int64_t>(rcp_mantissa(magnitude & kMantissa)) - (std::int64_t{exponent} << 23);
+  const std::int64_t result =
+      static_cast<std::int64_t>(rcp_mantissa(magnitude & kMantissa)) - (std::int64_t{exponent} << 23);
   return float_of(sign_of(bits) | (result < 0x00800000 ? 0u : static_cast<std::uint32_t>(result)));
 }
 

@@ -17,9 +17,12 @@ using ConstRowMap = Eigen::Map<const Eigen::ArrayXf>;
 /// x rounded to the type and widened again; NaNs become the canonical one (rules R2, R3).
 inline float rounded_to(DType type, float x) {
   switch (type) {
-    case DType::f32: return canonical(x);
-    case DType::bf16: return f32_from_bf16(bf16_from_f32(x));
-    case DType::f16: return f32_from_f16(f16_from_f32(x));
+    case DType::f32:
+      return canonical(x);
+    case DType::bf16:
+      return f32_from_bf16(bf16_from_f32(x));
+    case DType::f16:
+      return f32_from_f16(f16_from_f32(x));
   }
   return x;
 }

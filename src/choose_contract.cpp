@@ -75,8 +75,9 @@ struct Search {
 Candidate try_contract(const Search& s, const ContractSet& contracts, const Probe& probe, const Start& before) {
   const auto pool = s.backend.make_pool(s.stream.model(), {s.layer});
   copy_blocks(before, *pool, s.layer);
-  Simulation simulation{s.stream, s.backend, contracts, {s.layer}, probe.end,
-                        comparable_taps(s.stream, s.recording, s.layer), probe.begin};
+  Simulation simulation{s.stream,   s.backend, contracts,
+                        {s.layer},  probe.end, comparable_taps(s.stream, s.recording, s.layer),
+                        probe.begin};
   ReplayObserver observer(s.stream, s.recording, {s.layer, probe.begin, false, nullptr});
   simulate(simulation, *pool, observer);
   Comparison found;
@@ -88,21 +89,22 @@ void set_path(ContractSet& contracts, Path path, const Contract& contract) {
   (path == Path::mixed ? contracts.mixed : contracts.decode) = contract;
 }
 
-/// "auto: on decode steps 0:4 'triton-sm90' leaves 0 of 191488 elements different, 'golden' 62878, ..."
+/// "decode steps 0:4: of 191488 elements differ under 'triton-sm90' 0, 'golden' 62878, ...": the best first.
 std::string sentence(const Probe& probe, const std::string& best, const std::vector<Candidate>& tried) {
   std::ostringstream text;
   const auto chosen = std::ranges::find(tried, best, &Candidate::name);
-  text << "auto: on " << name_of(probe.path) << " steps " << probe.begin << ":" << probe.end << " '" << best << "' leaves "
-       << chosen->differing << " of " << chosen->compared << " elements different";
+  text << name_of(probe.path) << " steps " << probe.begin << ":" << probe.end << ": of " << chosen->compared
+       << " elements differ under " << best << " " << chosen->differing;
   for (const Candidate& other : tried)
-    if (other.name != best) text << ", '" << other.name << "' " << other.differing;
+    if (other.name != best) text << ", " << other.name << " " << other.differing;
   if (chosen->differing > 0) text << "; no preset reproduces this path";
   return text.str();
 }
 
 /// The candidates that leave the fewest elements different on the probe; all that were tried go to `tried`.
-std::vector<const Contract*> best_of(const Search& s, const ContractSet& others, const Probe& probe, const Start& before,
-                                     const std::vector<const Contract*>& candidates, std::vector<Candidate>& tried) {
+std::vector<const Contract*> best_of(const Search& s, const ContractSet& others, const Probe& probe,
+                                     const Start& before, const std::vector<const Contract*>& candidates,
+                                     std::vector<Candidate>& tried) {
   std::uint64_t least = std::numeric_limits<std::uint64_t>::max();
   std::vector<const Contract*> best;
   tried.clear();
@@ -134,26 +136,29 @@ std::vector<const Contract*> choose_for_path(const Search& s, Path path, const S
   before.blocks = blind.blocks();
 
   std::vector<Candidate> tried;
-  std::vector<const Contract*> best = best_of(s, choice.contracts, probe, before, defined_presets(s.stream.model()), tried);
+  std::vector<const Contract*> best =
+      best_of(s, choice.contracts, probe, before, defined_presets(s.stream.model()), tried);
   choice.tried.insert(choice.tried.end(), tried.begin(), tried.end());
-  choice.chosen_by += (choice.chosen_by.empty() ? "" : "; ") + sentence(probe, best.front()->name, tried);
+  choice.chosen_by += "; " + sentence(probe, best.front()->name, tried);
   const Probe longer = find_probe(s.stream, path, slice, kProbeSteps[1]);
   if (best.size() > 1 && longer.end > probe.end) {
     best = best_of(s, choice.contracts, longer, before, best, tried);
     choice.chosen_by += "; " + sentence(longer, best.front()->name, tried);
   }
   for (std::size_t i = 1; i < best.size(); ++i)
-    choice.chosen_by += (i == 1 ? "; these steps do not tell it from '" : ", '") + best[i]->name + "'";
+    choice.chosen_by += (i == 1 ? "; these steps do not tell it from " : ", ") + best[i]->name;
   set_path(choice.contracts, path, *best.front());
   return best;
 }
 
 /// Every pair that the first steps leave possible, those that go together (contract_set) first.
-std::vector<ContractSet> pairs_of(const std::vector<const Contract*>& decode, const std::vector<const Contract*>& mixed) {
+std::vector<ContractSet> pairs_of(const std::vector<const Contract*>& decode,
+                                  const std::vector<const Contract*>& mixed) {
   std::vector<ContractSet> pairs;
   for (const Contract* d : decode)
     for (const Contract* m : mixed) pairs.push_back({*d, *m});
-  std::stable_partition(pairs.begin(), pairs.end(), [](const ContractSet& pair) { return contract_set(pair.decode.name) == pair; });
+  std::stable_partition(pairs.begin(), pairs.end(),
+                        [](const ContractSet& pair) { return contract_set(pair.decode.name) == pair; });
   return pairs;
 }
 
@@ -166,15 +171,20 @@ ContractChoice choose_contract(Stream& stream, Recording& recording, Backend& ba
     const Probe probe = find_probe(stream, path, slice, 1);
     if (probe.begin >= 0) probes.push_back(probe);
   }
-  if (probes.empty()) throw error(recording.path(), ": steps: nothing to replay, every selected step is opaque (path 2)");
+  if (probes.empty())
+    throw error(recording.path(), ": steps: nothing to replay, every selected step is opaque (path 2)");
   std::ranges::sort(probes, {}, &Probe::begin);
 
   ContractChoice choice;
+  choice.chosen_by = "auto, by the recorded bits";
   std::vector<const Contract*> of_path[2];
-  for (const Probe& probe : probes) of_path[static_cast<int>(probe.path)] = choose_for_path(search, probe.path, slice, choice);
+  for (const Probe& probe : probes)
+    of_path[static_cast<int>(probe.path)] = choose_for_path(search, probe.path, slice, choice);
   std::vector<ContractSet> pairs;
-  if (probes.size() == 2) pairs = pairs_of(of_path[0], of_path[1]);
-  else for (const Contract* used : of_path[static_cast<int>(probes[0].path)]) pairs.push_back({*used, *used});
+  if (probes.size() == 2)
+    pairs = pairs_of(of_path[0], of_path[1]);
+  else
+    for (const Contract* used : of_path[static_cast<int>(probes[0].path)]) pairs.push_back({*used, *used});
   choice.contracts = pairs.front();
   choice.ties.assign(pairs.begin() + 1, pairs.end());
   return choice;

@@ -14,7 +14,9 @@ namespace gdnsim {
 namespace {
 
 std::uint32_t sign_bit(DType type) { return type == DType::f32 ? 0x80000000u : 0x8000u; }
-std::uint32_t infinity_bits(DType type) { return type == DType::f32 ? 0x7F800000u : type == DType::bf16 ? 0x7F80u : 0x7C00u; }
+std::uint32_t infinity_bits(DType type) {
+  return type == DType::f32 ? 0x7F800000u : type == DType::bf16 ? 0x7F80u : 0x7C00u;
+}
 std::uint32_t magnitude(DType type, std::uint32_t word) { return word & ~sign_bit(type); }
 bool is_nan(DType type, std::uint32_t word) { return magnitude(type, word) > infinity_bits(type); }
 
@@ -34,7 +36,8 @@ void count_pair(TapCount& count, DType type, std::uint32_t got, std::uint32_t wa
 }
 
 /// Counts one run of words; returns the index of the first that differs, or -1.
-std::int64_t compare_words(DType type, std::span<const std::byte> got, std::span<const std::byte> want, TapCount& count) {
+std::int64_t compare_words(DType type, std::span<const std::byte> got, std::span<const std::byte> want,
+                           TapCount& count) {
   GDNSIM_CHECK(got.size() == want.size());
   const std::size_t n = got.size() / size_of(type);
   count.compared += n;
@@ -57,20 +60,20 @@ struct Reads {
 
 const Reads& reads_of(Tap tap) {
   static const std::array<Reads, kTaps> table = {{
-      {{}, true},                                              // conv_acc: the window
-      {{Tap::conv_acc}},                                       // conv_out
-      {{}, true},                                              // conv_state: the window
-      {{Tap::conv_out}},                                       // q
-      {{Tap::conv_out}},                                       // k
-      {{}},                                                    // beta
-      {{}},                                                    // g
-      {{Tap::g}},                                              // decay
-      {{Tap::k, Tap::decay}, true},                            // dot_k
-      {{Tap::conv_out, Tap::beta, Tap::dot_k}},                // u
-      {{Tap::k, Tap::decay, Tap::u}, true},                    // state
-      {{Tap::q, Tap::k, Tap::decay, Tap::u}, true},            // core_out: from the f32 state, before it is stored
-      {{Tap::core_out}},                                       // rstd
-      {{Tap::core_out, Tap::rstd}},                            // norm_out
+      {{}, true},                                    // conv_acc: the window
+      {{Tap::conv_acc}},                             // conv_out
+      {{}, true},                                    // conv_state: the window
+      {{Tap::conv_out}},                             // q
+      {{Tap::conv_out}},                             // k
+      {{}},                                          // beta
+      {{}},                                          // g
+      {{Tap::g}},                                    // decay
+      {{Tap::k, Tap::decay}, true},                  // dot_k
+      {{Tap::conv_out, Tap::beta, Tap::dot_k}},      // u
+      {{Tap::k, Tap::decay, Tap::u}, true},          // state
+      {{Tap::q, Tap::k, Tap::decay, Tap::u}, true},  // core_out: from the f32 state, before it is stored
+      {{Tap::core_out}},                             // rstd
+      {{Tap::core_out, Tap::rstd}},                  // norm_out
   }};
   return table[static_cast<std::size_t>(tap)];
 }
@@ -102,9 +105,12 @@ std::uint32_t word_at(DType type, std::span<const std::byte> words, std::size_t 
 
 double value_of(DType type, std::uint32_t word) {
   switch (type) {
-    case DType::f32: return float_of(word);
-    case DType::bf16: return f32_from_bf16(static_cast<std::uint16_t>(word));
-    case DType::f16: return f32_from_f16(static_cast<std::uint16_t>(word));
+    case DType::f32:
+      return float_of(word);
+    case DType::bf16:
+      return f32_from_bf16(static_cast<std::uint16_t>(word));
+    case DType::f16:
+      return f32_from_f16(static_cast<std::uint16_t>(word));
   }
   return 0;
 }
@@ -138,16 +144,21 @@ bool precedes(const Divergence& a, const Divergence& b) {
   return key(a) < key(b);
 }
 
-LayerComparer::LayerComparer(const Model& model, int layer) : model_(model), layer_(layer) {}
+LayerComparer::LayerComparer(const Model& model, int layer, bool from_zero)
+    : model_(model), layer_(layer), from_zero_(from_zero) {}
+
+bool LayerComparer::known(std::int32_t block) const {
+  const auto found = known_.find(block);
+  return found == known_.end() ? from_zero_ : found->second;
+}
 
 void LayerComparer::pin(std::int32_t block, std::int64_t step) {
-  unknown_.erase(block);
+  known_[block] = true;
   origin_[block] = step;
 }
 
 void LayerComparer::pin_as(std::int32_t from, std::int32_t to) {
-  if (unknown_.contains(from)) unknown_.insert(to);
-  else unknown_.erase(to);
+  known_[to] = known(from);
   origin_[to] = origin_[from];
 }
 
@@ -182,8 +193,8 @@ InputsMatched LayerComparer::inputs_of(Tap tap, int row, std::int32_t block) con
     if (input == InputsMatched::different || worst == InputsMatched::equal) worst = input;
   };
   if (reads.block) {
-    const bool known = row >= 0 && !unknown_.contains(block) && (events_seen_ || current_step_ == 0);
-    join(known ? InputsMatched::equal : InputsMatched::unknown);
+    const bool vouched = row >= 0 && known(block) && (events_seen_ || current_step_ == 0);
+    join(vouched ? InputsMatched::equal : InputsMatched::unknown);
   }
   for (Tap input : reads.taps) join(of_tap(input, row, block));
   return worst;
@@ -231,14 +242,18 @@ void LayerComparer::compare_row(Tap tap, const StepPlan& plan, int row, std::spa
   found(element(place(tap, plan, row, block), shape, got, want, first));
 }
 
-void LayerComparer::tap(Tap tap, const StepPlan& plan, std::span<const std::byte> got, std::span<const std::byte> want) {
+void LayerComparer::tap(Tap tap, const StepPlan& plan, std::span<const std::byte> got,
+                        std::span<const std::byte> want) {
   begin(plan);
   const std::size_t bytes = shape_of(tap, model_).bytes();
   GDNSIM_CHECK(got.size() == want.size() && got.size() == bytes * plan.block.size());
   for (int row = 0; row < plan.rows(); ++row) {
     const std::size_t at = static_cast<std::size_t>(row) * bytes;
-    if (compared(tap, plan, row)) compare_row(tap, plan, row, got.subspan(at, bytes), want.subspan(at, bytes));
-    else counts_[static_cast<std::size_t>(tap)].not_compared += static_cast<std::uint64_t>(shape_of(tap, model_).elements());
+    if (compared(tap, plan, row))
+      compare_row(tap, plan, row, got.subspan(at, bytes), want.subspan(at, bytes));
+    else
+      counts_[static_cast<std::size_t>(tap)].not_compared +=
+          static_cast<std::uint64_t>(shape_of(tap, model_).elements());
   }
 }
 
@@ -284,7 +299,7 @@ void LayerComparer::pool_digest(const StepPlan& plan, std::uint64_t got, std::ui
 
 void LayerComparer::step_done(const StepPlan& plan) {
   for (std::int32_t block : plan.block)
-    if (block >= 0) unknown_.insert(block);
+    if (block >= 0) known_[block] = false;
 }
 
 }  // namespace gdnsim

@@ -2,6 +2,8 @@
 #include "gdnsim/contract.hpp"
 
 #include <algorithm>
+#include <cctype>
+#include <filesystem>
 #include <fstream>
 #include <functional>
 #include <iterator>
@@ -28,25 +30,37 @@ struct Field {
 
 template <class Enum>
 Field word_field(std::string name, Enum Contract::*member, Words words) {
-  return {std::move(name), std::move(words), 0, 0, [member](const Contract& c) { return static_cast<int>(c.*member); },
+  return {std::move(name),
+          std::move(words),
+          0,
+          0,
+          [member](const Contract& c) { return static_cast<int>(c.*member); },
           [member](Contract& c, int value) { c.*member = static_cast<Enum>(value); }};
 }
 
 template <class Enum>
-Field dot_field(const std::string& dot_name, Dot Contract::*dot, const std::string& name, Enum Dot::*member, Words words) {
-  return {dot_name + "." + name, std::move(words), 0, 0,
+Field dot_field(const std::string& dot_name, Dot Contract::*dot, const std::string& name, Enum Dot::*member,
+                Words words) {
+  return {dot_name + "." + name,
+          std::move(words),
+          0,
+          0,
           [dot, member](const Contract& c) { return static_cast<int>(c.*dot.*member); },
           [dot, member](Contract& c, int value) { c.*dot.*member = static_cast<Enum>(value); }};
 }
 
 void add_dot(std::vector<Field>& fields, const std::string& name, Dot Contract::*dot) {
-  fields.push_back(dot_field(name, dot, "lane", &Dot::lane,
-                             {"1", "2", "4", "8", "16", "row/32", "16-bytes", "whole", "by-rows"}));
+  fields.push_back(
+      dot_field(name, dot, "lane", &Dot::lane, {"1", "2", "4", "8", "16", "row/32", "16-bytes", "whole", "by-rows"}));
   fields.push_back(dot_field(name, dot, "order", &Dot::order, {"sequential", "swapped"}));
   fields.push_back(dot_field(name, dot, "product", &Dot::product, {"rounded", "fma"}));
   fields.push_back(dot_field(name, dot, "exchange", &Dot::exchange, {"plain", "fused"}));
   fields.push_back(dot_field(name, dot, "tree", &Dot::tree, {"widest", "narrowest", "sequential"}));
-  fields.push_back({name + ".group", {}, 0, kMaxGroup, [dot](const Contract& c) { return (c.*dot).group; },
+  fields.push_back({name + ".group",
+                    {},
+                    0,
+                    kMaxGroup,
+                    [dot](const Contract& c) { return (c.*dot).group; },
                     [dot](Contract& c, int value) { (c.*dot).group = value; }});
   fields.push_back(dot_field(name, dot, "groups", &Dot::groups, {"widest", "narrowest", "sequential"}));
 }
@@ -75,7 +89,11 @@ std::vector<Field> make_fields() {
   f.push_back(word_field("norm", &Contract::norm, {"vllm", "hf", "gate-first"}));
   f.push_back(word_field("rstd", &Contract::rstd, {"divide", "rsqrt"}));
   add_dot(f, "norm_dot", &Contract::norm_dot);
-  f.push_back({"multiprocessors", {}, 1, 65536, [](const Contract& c) { return c.multiprocessors; },
+  f.push_back({"multiprocessors",
+               {},
+               1,
+               65536,
+               [](const Contract& c) { return c.multiprocessors; },
                [](Contract& c, int value) { c.multiprocessors = value; }});
   return f;
 }
@@ -174,7 +192,8 @@ class ContractParser {
     const auto equals = text.find('=');
     if (equals == std::string::npos) throw error(where_, ":", number, ": expected 'field = value', found '", text, "'");
     const std::string name = trimmed(text.substr(0, equals)), value = trimmed(text.substr(equals + 1));
-    if (std::ranges::find(seen_, name) != seen_.end()) throw error(where_, ":", number, ": field '", name, "' given twice");
+    if (std::ranges::find(seen_, name) != seen_.end())
+      throw error(where_, ":", number, ": field '", name, "' given twice");
     seen_.push_back(name);
     try {
       name == "name" ? void(contract_.name = value) : set_contract_field(contract_, name, value);
@@ -185,14 +204,29 @@ class ContractParser {
 
   Contract finish() const {
     for (const Field& field : fields())
-      if (std::ranges::find(seen_, field.name) == seen_.end()) throw error(where_, ": field '", field.name, "' is missing");
-    if (contract_.name.empty()) throw error(where_, ": field 'name' is empty");
+      if (std::ranges::find(seen_, field.name) == seen_.end())
+        throw error(where_, ": field '", field.name, "' is missing");
+    require_own_name();
     return contract_;
   }
 
   bool started() const { return !seen_.empty(); }
 
  private:
+  /// A report shows the name alone, so a preset's name must mean the preset.
+  void require_own_name() const {
+    const std::string& name = contract_.name;
+    const auto plain = [](char c) {
+      return std::isalnum(static_cast<unsigned char>(c)) != 0 || c == '-' || c == '_' || c == '.';
+    };
+    if (name.empty() || name.size() > 60 || !std::ranges::all_of(name, plain))
+      throw error(where_, ": name: expected 1 to 60 letters, digits, '-', '_' or '.'");
+    for (const Contract& preset : contract_presets())
+      if (preset.name == name && preset != contract_)
+        throw error(where_, ": name: '", name,
+                    "' is a preset and means other choices; give this contract a name of its own");
+  }
+
   std::string where_;
   Contract contract_;
   std::vector<std::string> seen_;
@@ -283,9 +317,12 @@ ContractSet contracts_from_text(const std::string& text, const std::string& wher
     ++number;
     const std::string content = trimmed(line);
     if (content.empty() || content[0] == '#') continue;
-    if (content == "[decode]") current = &decode;
-    else if (content == "[mixed]") current = &mixed;
-    else current->line(number, content);
+    if (content == "[decode]")
+      current = &decode;
+    else if (content == "[mixed]")
+      current = &mixed;
+    else
+      current->line(number, content);
   }
   if (both.started() && (decode.started() || mixed.started()))
     throw error(where, ": expected either one contract or the sections [decode] and [mixed], found both");
@@ -295,8 +332,13 @@ ContractSet contracts_from_text(const std::string& text, const std::string& wher
 
 ContractSet load_contracts(const std::string& name_or_file) {
   for (const Contract& preset : contract_presets())
-    if (preset.name == name_or_file) return contract_set(name_or_file);
-    else if (name_or_file.starts_with(preset.name + "+")) return {preset, contract_preset(name_or_file.substr(preset.name.size() + 1))};
+    if (preset.name == name_or_file)
+      return contract_set(name_or_file);
+    else if (name_or_file.starts_with(preset.name + "+"))
+      return {preset, contract_preset(name_or_file.substr(preset.name.size() + 1))};
+  std::error_code none;
+  if (std::filesystem::exists(name_or_file, none) && !std::filesystem::is_regular_file(name_or_file, none))
+    throw error(name_or_file, ": expected a contract file, found something that is not a regular file");
   std::ifstream file(name_or_file, std::ios::binary);
   if (!file) contract_preset(name_or_file);  // throws, with the list of names
   std::string text(1 << 16, '\0');
@@ -314,8 +356,9 @@ std::string undefined_because(const Contract& contract, const Model& model) {
                       (contract.shapes != Shapes::triton_v128 || model.V == 128);
   if (widths && model.act_dtype == DType::bf16) return "";
   return "contract '" + contract.name + "' is defined for K and V of 32, 64, 128 or 256" +
-         (contract.shapes == Shapes::triton_v128 ? " (V = 128 in its norm)" : "") + " and bf16 activations, not for K = " +
-         std::to_string(model.K) + ", V = " + std::to_string(model.V) + ", " + std::string(name_of(model.act_dtype));
+         (contract.shapes == Shapes::triton_v128 ? " (V = 128 in its norm)" : "") +
+         " and bf16 activations, not for K = " + std::to_string(model.K) + ", V = " + std::to_string(model.V) + ", " +
+         std::string(name_of(model.act_dtype));
 }
 
 void require_defined(const Contract& contract, const Model& model) {

@@ -16,7 +16,8 @@ namespace {
 void require_same_model(const Recording& a, const Recording& b) {
   const Model &x = a.model(), &y = b.model();
   const auto same = [&](const char* field, auto left, auto right) {
-    if (left != right) throw error("diff: model/", field, ": ", a.path(), " has ", left, ", ", b.path(), " has ", right);
+    if (left != right)
+      throw error("diff: model/", field, ": ", a.path(), " has ", left, ", ", b.path(), " has ", right);
   };
   same("num_k_heads", x.H, y.H);
   same("num_v_heads", x.HV, y.HV);
@@ -29,11 +30,13 @@ void require_same_model(const Recording& a, const Recording& b) {
 }
 
 void require_same_plan(const StepPlan& a, const StepPlan& b) {
+  if (a.path != b.path)
+    throw error("diff: step ", a.step, ": path ", name_of(a.path), " in one, ", name_of(b.path), " in the other");
   if (a.rows() != b.rows()) throw error("diff: step ", a.step, ": one has ", a.rows(), " rows, the other ", b.rows());
   for (std::size_t row = 0; row < a.block.size(); ++row)
     if (a.block[row] != b.block[row])
-      throw error("diff: step ", a.step, ", row ", row, ": the runs are not of the same batch: block ", a.block[row], " and ",
-                  b.block[row]);
+      throw error("diff: step ", a.step, ", row ", row, ": the runs are not of the same batch: block ", a.block[row],
+                  " and ", b.block[row]);
 }
 
 /// A log that was interrupted lacks steps, even when the other log lacks them too.
@@ -44,16 +47,26 @@ void note_incomplete(const char* which, const Recording& recording, std::vector<
                     std::to_string(log->declared_steps()) + " steps");
 }
 
-/// What both have: common layers and steps. What only one has, and was not left out by `asked`, is noted.
+/// The position in B of A's layer, by the model's own layer number; -1 when B does not hold it.
+int layer_in(const Recording& a, const Recording& b, int layer) {
+  const std::int32_t id = a.model().layer_ids[static_cast<std::size_t>(layer)];
+  for (int other : b.layers())
+    if (b.model().layer_ids[static_cast<std::size_t>(other)] == id) return other;
+  return -1;
+}
+
+/// What both have: common layers (as positions in A) and steps. What only one has, and was not left out by `asked`, is noted.
 Slice common(const Recording& a, const Recording& b, const Slice& asked, std::vector<std::string>& missing) {
   const Slice x = whole_of(a), y = whole_of(b);
   Slice both;
-  std::ranges::set_intersection(x.layers, y.layers, std::back_inserter(both.layers));
+  for (int layer : x.layers)
+    if (layer_in(a, b, layer) >= 0) both.layers.push_back(layer);
   both.first_step = std::max(x.first_step, y.first_step);
   both.last_step = std::min(x.last_step, y.last_step);
   if (both.layers.empty() || both.first_step >= both.last_step)
     throw error("diff: ", a.path(), " and ", b.path(), " have no layer and step in common");
-  if (x.layers != y.layers && asked.layers.empty()) missing.push_back("they do not hold the same layers");
+  const bool all = both.layers.size() == x.layers.size() && both.layers.size() == y.layers.size();
+  if (!all && asked.layers.empty()) missing.push_back("they do not hold the same layers");
   if (asked.last_step < 0) note_incomplete("A", a, missing), note_incomplete("B", b, missing);
   const bool first = x.first_step != y.first_step && asked.first_step < 0;
   if (first || (x.last_step != y.last_step && asked.last_step < 0)) {
@@ -76,16 +89,25 @@ std::map<SnapshotKey, Snapshot> snapshots_of(const Recording& recording, int lay
 class LayerDiff {
  public:
   LayerDiff(Recording& a, Recording& b, int layer)
-      : a_(a), b_(b), layer_(layer), comparer_(a.model(), layer), log_a_(dynamic_cast<Log*>(&a)), log_b_(dynamic_cast<Log*>(&b)) {
+      : a_(a),
+        b_(b),
+        layer_(layer),
+        layer_b_(layer_in(a, b, layer)),
+        comparer_(a.model(), layer, true),
+        log_a_(dynamic_cast<Log*>(&a)),
+        log_b_(dynamic_cast<Log*>(&b)) {
     for (std::size_t i = 0; i < kTaps; ++i) {
       const Tap tap = static_cast<Tap>(i);
-      const bool in_a = a.taps(layer).has(tap), in_b = b.taps(layer).has(tap);
-      if (in_a && in_b) taps_.add(tap);
-      else if (in_a || in_b) lacking_.push_back(std::string(in_a ? "B" : "A") + " lacks " + std::string(name_of(tap)) + " of layer " + std::to_string(layer));
+      const bool in_a = a.taps(layer).has(tap), in_b = b.taps(layer_b_).has(tap);
+      if (in_a && in_b)
+        taps_.add(tap);
+      else if (in_a || in_b)
+        lacking_.push_back(std::string(in_a ? "B" : "A") + " lacks " + std::string(name_of(tap)) + " of layer " +
+                           std::to_string(layer));
     }
     comparer_.events_unseen();
     in_a_ = snapshots_of(a, layer);
-    in_b_ = snapshots_of(b, layer);
+    in_b_ = snapshots_of(b, layer_b_);
   }
 
   void step(const StepPlan& plan) {
@@ -107,7 +129,7 @@ class LayerDiff {
       const Tap tap = static_cast<Tap>(i);
       if (!taps_.has(tap)) continue;
       a_.read_tap(tap, plan.step, layer_, want_);
-      b_.read_tap(tap, plan.step, layer_, got_);
+      b_.read_tap(tap, plan.step, layer_b_, got_);
       comparer_.tap(tap, plan, got_, want_);
     }
   }
@@ -134,26 +156,29 @@ class LayerDiff {
   void note_unpaired(const char* without, std::int64_t step) {
     if (both_logs() || unpaired_) return;
     unpaired_ = true;
-    lacking_.push_back(std::string(without) + " lacks a snapshot of layer " + std::to_string(layer_) + " after step " + std::to_string(step));
+    lacking_.push_back(std::string(without) + " lacks a snapshot of layer " + std::to_string(layer_) + " after step " +
+                       std::to_string(step));
   }
 
   /// Digests stand in for states that one of the two did not keep.
   void compare_digests(const StepPlan& plan) {
     if (!both_logs()) return;
-    const auto heads_a = log_a_->digest_recurrent(plan.step, layer_), heads_b = log_b_->digest_recurrent(plan.step, layer_);
-    const auto conv_a = log_a_->digest_conv(plan.step, layer_), conv_b = log_b_->digest_conv(plan.step, layer_);
+    const auto heads_a = log_a_->digest_recurrent(plan.step, layer_),
+               heads_b = log_b_->digest_recurrent(plan.step, layer_b_);
+    const auto conv_a = log_a_->digest_conv(plan.step, layer_), conv_b = log_b_->digest_conv(plan.step, layer_b_);
     const std::size_t HV = static_cast<std::size_t>(a_.model().HV);
     for (std::size_t row = 0; row < plan.block.size(); ++row) {
       if (plan.block[row] < 0 || paired_.contains(plan.block[row])) continue;
       comparer_.digest(plan, static_cast<int>(row), -1, conv_b[row], conv_a[row]);
       for (std::size_t head = 0; head < HV; ++head)
-        comparer_.digest(plan, static_cast<int>(row), static_cast<std::int64_t>(head), heads_b[row * HV + head], heads_a[row * HV + head]);
+        comparer_.digest(plan, static_cast<int>(row), static_cast<std::int64_t>(head), heads_b[row * HV + head],
+                         heads_a[row * HV + head]);
     }
-    comparer_.pool_digest(plan, log_b_->digest_pool(plan.step, layer_), log_a_->digest_pool(plan.step, layer_));
+    comparer_.pool_digest(plan, log_b_->digest_pool(plan.step, layer_b_), log_a_->digest_pool(plan.step, layer_));
   }
 
   Recording &a_, &b_;
-  const int layer_;
+  const int layer_, layer_b_;  // positions in A and in B
   LayerComparer comparer_;
   Log *log_a_, *log_b_;
   TapSet taps_;
@@ -165,13 +190,24 @@ class LayerDiff {
   Bytes got_, want_, got_recurrent_, got_conv_, want_recurrent_, want_conv_;
 };
 
+/// ", first in exp: exact and ex2"
+std::string first_field(const ContractSet& a, const ContractSet& b) {
+  for (const auto path : {Path::decode, Path::mixed}) {
+    const auto x = contract_fields(a.of(path)), y = contract_fields(b.of(path));
+    for (std::size_t i = 0; i < x.size(); ++i)
+      if (x[i] != y[i]) return ", first in " + x[i].first + ": " + x[i].second + " and " + y[i].second;
+  }
+  return "";
+}
+
 /// What the two say of themselves: another contract or source explains a difference before any bit is looked at.
 void note_provenance(const Recording& a, const Recording& b, std::vector<std::string>& notes) {
   const auto *x = dynamic_cast<const Log*>(&a), *y = dynamic_cast<const Log*>(&b);
   if (x == nullptr || y == nullptr) return;
-  if (x->header().source != y->header().source) notes.push_back("the two logs were made from different sources");
   if (x->header().contracts != y->header().contracts)
-    notes.push_back("contracts differ: A '" + x->header().contracts.decode.name + "', B '" + y->header().contracts.decode.name + "'");
+    notes.push_back("contracts differ: A '" + contract_name(x->header().contracts) + "', B '" +
+                    contract_name(y->header().contracts) + "'" +
+                    first_field(x->header().contracts, y->header().contracts));
 }
 
 std::string source_of(Recording& recording) {
@@ -180,21 +216,26 @@ std::string source_of(Recording& recording) {
   return log == nullptr ? "" : log->header().source;
 }
 
-/// "Inputs equal" stands only when both runs were fed the same; traces are read for that once more, so only when it is said.
-void check_sources(Recording& a, Recording& b, Comparison& found) {
-  const auto says_equal = [](const std::optional<Divergence>& d) { return d && d->inputs == InputsMatched::equal; };
-  if (!says_equal(found.first) && std::ranges::none_of(found.firsts, says_equal)) return;
-  if (const std::string source = source_of(a); !source.empty() && source == source_of(b)) return;
-  const auto withdraw = [&](std::optional<Divergence>& d) {
-    if (says_equal(d)) d->inputs = InputsMatched::unknown;
+/// "Inputs equal" stands only when both runs were fed the same.
+void withdraw_equal(Comparison& found) {
+  const auto withdraw = [](std::optional<Divergence>& d) {
+    if (d && d->inputs == InputsMatched::equal) d->inputs = InputsMatched::unknown;
   };
   withdraw(found.first);
   for (auto& first : found.firsts) withdraw(first);
 }
 
+void compare_sources(Recording& a, Recording& b, DiffResult& result) {
+  const std::string x = source_of(a), y = source_of(b);
+  if (!x.empty() && x == y) return;
+  result.notes.push_back("the two were not fed the same: inputs, parameters, events or batches differ");
+  withdraw_equal(result.found);
+}
+
 }  // namespace
 
-DiffResult diff(Recording& a, Recording& b, const Slice& slice, const std::function<void(std::int64_t, std::int64_t)>& progress) {
+DiffResult diff(Recording& a, Recording& b, const Slice& slice,
+                const std::function<void(std::int64_t, std::int64_t)>& progress) {
   require_same_model(a, b);
   DiffResult result;
   std::vector<std::string> missing;
@@ -202,7 +243,8 @@ DiffResult diff(Recording& a, Recording& b, const Slice& slice, const std::funct
   result.slice = resolved(slice, both, "diff");
   note_provenance(a, b, result.notes);
 
-  const std::int64_t steps = result.slice.last_step - result.slice.first_step, total = steps * static_cast<std::int64_t>(result.slice.layers.size());
+  const std::int64_t steps = result.slice.last_step - result.slice.first_step,
+                     total = steps * static_cast<std::int64_t>(result.slice.layers.size());
   std::int64_t done = 0;
   result.found.done = true;
   for (int layer : result.slice.layers) {
@@ -218,9 +260,11 @@ DiffResult diff(Recording& a, Recording& b, const Slice& slice, const std::funct
     missing.insert(missing.end(), one.lacking().begin(), one.lacking().end());
   }
 
-  check_sources(a, b, result.found);
+  compare_sources(a, b, result);
   if (result.found.compared() == 0) missing.push_back("no element was compared");
-  result.verdict = result.found.differing() > 0 ? Verdict::diverged : missing.empty() ? Verdict::match : Verdict::inconclusive;
+  result.verdict = result.found.differing() > 0 ? Verdict::diverged
+                   : missing.empty()            ? Verdict::match
+                                                : Verdict::inconclusive;
   if (result.verdict == Verdict::inconclusive) result.inconclusive_because = missing.front();
   result.notes.insert(result.notes.end(), missing.begin(), missing.end());
   return result;

@@ -21,11 +21,14 @@ std::string shown(const Json& value) {
   return text;
 }
 
+constexpr int kDeepest = 64;  // far more than a recipe has; far less than a stack
+
 /// Told of every key; throws at the second of a name inside one object.
 class RepeatedKeys {
  public:
   explicit RepeatedKeys(const std::string& where) : where_(where) {}
-  bool operator()(int, Json::parse_event_t event, Json& parsed) {
+  bool operator()(int depth, Json::parse_event_t event, Json& parsed) {
+    if (depth > kDeepest) throw error(where_, ": expected at most ", kDeepest, " levels of brackets");
     if (event == Json::parse_event_t::object_start) open_.emplace_back();
     if (event == Json::parse_event_t::object_end) open_.pop_back();
     if (event == Json::parse_event_t::key && !open_.back().insert(parsed.get<std::string>()).second)

@@ -13,15 +13,24 @@ namespace {
 
 int lane_width(Lane lane, int n, const DotContext& context) {
   switch (lane) {
-    case Lane::one: return 1;
-    case Lane::two: return 2;
-    case Lane::four: return 4;
-    case Lane::eight: return 8;
-    case Lane::sixteen: return 16;
-    case Lane::row_32nd: return n >= 32 ? n / 32 : 1;
-    case Lane::bytes16: return static_cast<int>(16 / size_of(context.state_dtype));
-    case Lane::whole: return n;
-    case Lane::by_rows: return rows_per_block(context.launch_rows, context.multiprocessors) == 1 ? 4 : 8;
+    case Lane::one:
+      return 1;
+    case Lane::two:
+      return 2;
+    case Lane::four:
+      return 4;
+    case Lane::eight:
+      return 8;
+    case Lane::sixteen:
+      return 16;
+    case Lane::row_32nd:
+      return n >= 32 ? n / 32 : 1;
+    case Lane::bytes16:
+      return static_cast<int>(16 / size_of(context.state_dtype));
+    case Lane::whole:
+      return n;
+    case Lane::by_rows:
+      return rows_per_block(context.launch_rows, context.multiprocessors) == 1 ? 4 : 8;
   }
   GDNSIM_CHECK(false);
   return 0;
@@ -111,7 +120,8 @@ GDNSIM_CLONES float dot(const DotOrder& order, const float* x, const float* y) {
   const int groups = (order.lanes + order.group - 1) / order.group;
   sums[0] = group_sum(order, x, y, 0, lanes.data());
   if (groups == 1) return sums[0];
-  for (int i = 1; i < groups; ++i) sums[static_cast<std::size_t>(i)] = group_sum(order, x, y, i * order.group, lanes.data());
+  for (int i = 1; i < groups; ++i)
+    sums[static_cast<std::size_t>(i)] = group_sum(order, x, y, i * order.group, lanes.data());
   int padded = groups;
   if (order.groups != Tree::sequential) padded = power_of_two_above(groups);
   for (int i = groups; i < padded; ++i) sums[static_cast<std::size_t>(i)] = 0.0f;

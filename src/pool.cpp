@@ -18,9 +18,12 @@ std::size_t Pool::slot(int layer) const {
 
 void Pool::apply(const Event& event, int layer, Stream& stream) {
   switch (event.kind) {
-    case EventKind::zero: return zero(layer, event.block);
-    case EventKind::copy: return copy(layer, event.source, event.block);
-    case EventKind::free: return;
+    case EventKind::zero:
+      return zero(layer, event.block);
+    case EventKind::copy:
+      return copy(layer, event.source, event.block);
+    case EventKind::free:
+      return;
     case EventKind::load:
       stream.load_row(event.source, recurrent_, conv_);
       return write(layer, event.block, recurrent_, conv_);
@@ -42,7 +45,8 @@ HostPool::HostPool(const Model& model, std::vector<int> layers) : Pool(model, st
     }
   } catch (const std::bad_alloc&) {
     const std::size_t bytes = count * blocks * (model.state_bytes() + model.conv_bytes());
-    throw error("state pool: ", count, " layers x ", blocks, " blocks need ", bytes >> 20, " MiB, more than there is; try fewer --layers");
+    throw error("state pool: ", count, " layers x ", blocks, " blocks need ", bytes >> 20,
+                " MiB, more than there is; try fewer --layers");
   }
 }
 
@@ -66,7 +70,8 @@ void HostPool::read(int layer, std::int32_t block, std::span<std::byte> recurren
   std::ranges::copy(this->conv(layer, block), conv.begin());
 }
 
-void HostPool::write(int layer, std::int32_t block, std::span<const std::byte> recurrent, std::span<const std::byte> conv) {
+void HostPool::write(int layer, std::int32_t block, std::span<const std::byte> recurrent,
+                     std::span<const std::byte> conv) {
   GDNSIM_CHECK(recurrent.size() == model().state_bytes() && conv.size() == model().conv_bytes());
   std::ranges::copy(recurrent, this->recurrent(layer, block).begin());
   std::ranges::copy(conv, this->conv(layer, block).begin());

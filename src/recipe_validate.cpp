@@ -89,8 +89,8 @@ void validate(const Recipe& recipe, const std::string& where) {
   expect(recipe.model.state_elements() <= std::int64_t{1} << 31, where, "model",
          "at most 2^31 elements in a recurrent block");
   expect(recipe.steps >= 1 && recipe.steps <= 1 << 24, where, "steps", "1 to 2^24");
-  expect(recipe.rows >= 1 && recipe.rows <= 1 << 20, where, "rows", "1 to 2^20");
-  expect(recipe.steps * recipe.rows <= 1 << 28, where, "steps", "steps x rows at most 2^28");
+  expect(recipe.rows >= 1 && recipe.rows <= 1 << 13, where, "rows", "1 to 8192");
+  expect(recipe.steps * recipe.rows <= 1 << 25, where, "steps", "steps x rows at most 2^25");
   check_values(recipe, where);
   check_inputs(recipe.inputs, where);
   check_schedule(recipe, where);

@@ -16,11 +16,16 @@ bool snapshot_after(std::int64_t step, std::int64_t every, std::int64_t steps) {
 class TraceRecorder final : public Observer {
  public:
   TraceRecorder(TraceWriter& writer, const TraceHeader& header, const RecordOptions& options)
-      : writer_(writer), header_(header), options_(options), recurrent_(header.model.state_bytes()), conv_(header.model.conv_bytes()) {}
+      : writer_(writer),
+        header_(header),
+        options_(options),
+        recurrent_(header.model.state_bytes()),
+        conv_(header.model.conv_bytes()) {}
 
   void after(const StepView& view) override {
     for (std::size_t i = 0; view.executed && i < kTaps; ++i)
-      if (const Tap tap = static_cast<Tap>(i); header_.taps.has(tap)) writer_.write_tap(tap, view.step, view.layer, view.outputs[tap]);
+      if (const Tap tap = static_cast<Tap>(i); header_.taps.has(tap))
+        writer_.write_tap(tap, view.step, view.layer, view.outputs[tap]);
     if (!snapshot_after(view.step, options_.snapshot_every, header_.steps)) return;
     for (std::int32_t block = 0; block < header_.model.num_blocks; ++block) {
       view.pool.read(view.layer, block, recurrent_, conv_);
@@ -56,7 +61,8 @@ TraceHeader header_with_recording(Stream& stream, const RecordOptions& options) 
 
 }  // namespace
 
-void record_trace(Stream& stream, Backend& backend, const ContractSet& contracts, const std::string& path, const RecordOptions& options) {
+void record_trace(Stream& stream, Backend& backend, const ContractSet& contracts, const std::string& path,
+                  const RecordOptions& options) {
   const TraceHeader header = header_with_recording(stream, options);
   require_defined(contracts.decode, header.model);
   require_defined(contracts.mixed, header.model);

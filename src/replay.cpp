@@ -11,8 +11,8 @@
 namespace gdnsim {
 namespace {
 
-constexpr Tap kOutputTaps[] = {Tap::conv_acc, Tap::conv_out, Tap::q,        Tap::k,    Tap::beta,    Tap::g,
-                               Tap::decay,    Tap::dot_k,    Tap::u,        Tap::core_out, Tap::rstd, Tap::norm_out};
+constexpr Tap kOutputTaps[] = {Tap::conv_acc, Tap::conv_out, Tap::q, Tap::k,        Tap::beta, Tap::g,
+                               Tap::decay,    Tap::dot_k,    Tap::u, Tap::core_out, Tap::rstd, Tap::norm_out};
 
 /// Every layer must have recorded what the others have: a missing tap is missing data, never a match.
 void refuse_missing_taps(const Recording& recording, const std::vector<int>& layers) {
@@ -20,7 +20,8 @@ void refuse_missing_taps(const Recording& recording, const std::vector<int>& lay
     int with = -1, without = -1;
     for (int layer : layers) (recording.taps(layer).has(tap) ? with : without) = layer;
     if (with >= 0 && without >= 0)
-      throw error(recording.path(), ": recorded/", without, "/", name_of(tap), ": missing, but layer ", with, " has it");
+      throw error(recording.path(), ": recorded/", without, "/", name_of(tap), ": missing, but layer ", with,
+                  " has it");
   }
 }
 
@@ -31,7 +32,8 @@ void refuse_missing_states(const Recording& recording, const std::vector<int>& l
   const auto has = [&](int layer) { return with.contains(layer); };
   if (std::ranges::none_of(layers, has)) return;
   for (int layer : layers)
-    if (!has(layer)) throw error(recording.path(), ": recorded/state: layer ", layer, ": missing, but other layers have states");
+    if (!has(layer))
+      throw error(recording.path(), ": recorded/state: layer ", layer, ": missing, but other layers have states");
 }
 
 bool anything_recorded(const Recording& recording, const std::vector<int>& layers) {
@@ -43,7 +45,8 @@ bool anything_recorded(const Recording& recording, const std::vector<int>& layer
 bool has_local_starts(const Stream& stream, const Recording& recording, const std::vector<int>& layers) {
   const auto of_layers = [&](int layer) { return layer == -1 || std::ranges::find(layers, layer) != layers.end(); };
   return std::ranges::any_of(recording.snapshots(), [&](const Snapshot& s) { return of_layers(s.layer); }) ||
-         std::ranges::any_of(stream.events(), [&](const Event& e) { return e.kind == EventKind::load && of_layers(e.layer); });
+         std::ranges::any_of(stream.events(),
+                             [&](const Event& e) { return e.kind == EventKind::load && of_layers(e.layer); });
 }
 
 std::int64_t count_opaque(const Stream& stream, const Slice& slice) {
@@ -61,7 +64,8 @@ void add(Comparison& to, const LayerReplay& layer) {
 
 /// Carried and local runs of every layer. A layer whose snapshots all agree needs no local run: overwriting our state with
 /// equal bits changes nothing.
-void run_layers(Stream& stream, Recording& recording, Backend& backend, const ReplayOptions& options, ReplayResult& result) {
+void run_layers(Stream& stream, Recording& recording, Backend& backend, const ReplayOptions& options,
+                ReplayResult& result) {
   const Slice& slice = result.slice;
   const std::int64_t total = slice.last_step * static_cast<std::int64_t>(slice.layers.size());
   std::int64_t done = 0;
@@ -93,11 +97,13 @@ void run_layers(Stream& stream, Recording& recording, Backend& backend, const Re
       result.inconclusive_because = "layer " + std::to_string(layer) + ": no element was compared";
   }
   if (options.mode != Mode::carried && !starts)
-    result.local.note = "no state was recorded or loaded, so there is nothing to start a step from: carried is the only comparison";
+    result.local.note =
+        "no state was recorded or loaded, so there is nothing to start a step from: carried is the only comparison";
   else if (options.mode == Mode::both && !reran)
-    result.local.note = result.carried.snapshots > 0
-                            ? "same as carried: our state equals every recorded one, so starting from it changes nothing"
-                            : "same as carried: every sequence starts from a loaded state, and no later state was recorded";
+    result.local.note =
+        result.carried.snapshots > 0
+            ? "same as carried: our state equals every recorded one, so starting from it changes nothing"
+            : "same as carried: every sequence starts from a loaded state, and no later state was recorded";
 }
 
 void judge(const Recording& recording, const ReplayOptions& options, ReplayResult& result) {
@@ -113,8 +119,8 @@ void judge(const Recording& recording, const ReplayOptions& options, ReplayResul
   if (result.carried.compared() + result.local.compared() == 0) return because("no element was compared");
   if (!result.inconclusive_because.empty()) return;
   if (log != nullptr && log->steps() < log->declared_steps() && options.slice.last_step < 0)
-    return because("the log is incomplete: " + std::to_string(log->steps()) + " of " + std::to_string(log->declared_steps()) +
-                   " steps");
+    return because("the log is incomplete: " + std::to_string(log->steps()) + " of " +
+                   std::to_string(log->declared_steps()) + " steps");
   result.verdict = Verdict::match;
 }
 
@@ -160,7 +166,7 @@ ReplayResult settle_ties(Stream& stream, Recording& recording, Backend& backend,
   if (best == nullptr) return result;
   ContractChoice choice = result.contract;
   choice.contracts = *best;
-  choice.chosen_by += "; of those that were as good, '" + contract_name(*best) + "' goes furthest on the whole";
+  choice.chosen_by += "; of those that were as good, " + contract_name(*best) + " goes furthest on the whole";
   return run_with(stream, recording, backend, options, result.slice, std::move(choice));
 }
 
@@ -193,9 +199,11 @@ Slice resolved(const Slice& slice, const Slice& whole, const std::string& where)
     if (std::ranges::find(whole.layers, layer) == whole.layers.end())
       throw error(where, ": layer ", layer, ": expected one of the ", whole.layers.size(), " layers from ",
                   whole.layers.front(), " to ", whole.layers.back());
+  if (whole.first_step >= whole.last_step)
+    throw error(where, ": no complete step: it was interrupted or damaged ('gdnsim verify' says which)");
   if (result.first_step < whole.first_step || result.last_step > whole.last_step)
-    throw error(where, ": steps ", result.first_step, ":", result.last_step, ": expected a range within ", whole.first_step,
-                ":", whole.last_step);
+    throw error(where, ": steps ", result.first_step, ":", result.last_step, ": expected a range within ",
+                whole.first_step, ":", whole.last_step);
   if (result.first_step >= result.last_step)
     throw error(where, ": no steps selected (there are ", whole.last_step - whole.first_step, ")");
   return result;
@@ -232,11 +240,13 @@ void Comparison::add(const LayerComparer& layer) {
 ReplayResult replay(Stream& stream, Recording& recording, Backend& backend, const ReplayOptions& options) {
   const Slice slice = resolved(options.slice, whole_of(recording), recording.path());
   if (!anything_recorded(recording, slice.layers))
-    throw error(recording.path(), ": recorded: expected at least one recorded tap or state to compare with, found none");
+    throw error(recording.path(),
+                ": recorded: expected at least one recorded tap or state to compare with, found none");
   refuse_missing_taps(recording, slice.layers);
   refuse_missing_states(recording, slice.layers);
   ContractChoice choice = options.contracts ? given(options) : choose_contract(stream, recording, backend, slice);
-  return settle_ties(stream, recording, backend, options, run_with(stream, recording, backend, options, slice, std::move(choice)));
+  return settle_ties(stream, recording, backend, options,
+                     run_with(stream, recording, backend, options, slice, std::move(choice)));
 }
 
 }  // namespace gdnsim

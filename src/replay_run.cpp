@@ -22,14 +22,16 @@ ReplayObserver::ReplayObserver(Stream& stream, Recording& recording, const Optio
       log_(dynamic_cast<Log*>(&recording)),
       options_(options),
       taps_(comparable_taps(stream, recording, options.layer)),
-      comparer_(stream.model(), options.layer),
+      comparer_(stream.model(), options.layer, log_ != nullptr),
       pool_digest_(stream.model(), {options.layer}),
       got_recurrent_(stream.model().state_bytes()),
       got_conv_(stream.model().conv_bytes()) {}
 
 void ReplayObserver::event_applied(const Event& event, int layer, Pool&) {
-  if (event.kind == EventKind::copy) comparer_.pin_as(event.source, event.block);
-  else if (event.kind != EventKind::free) comparer_.pin(event.block, event.step);
+  if (event.kind == EventKind::copy)
+    comparer_.pin_as(event.source, event.block);
+  else if (event.kind != EventKind::free)
+    comparer_.pin(event.block, event.step);
   if (event.kind != EventKind::free) pool_digest_.touch(layer, event.block);
 }
 
@@ -65,17 +67,19 @@ void ReplayObserver::visit_snapshots(const StepView& view, bool selected) {
   }
 }
 
-/// Counts a snapshot of a selected step. In local mode the recorded state is put in place, selected or not.
+/// Counts a snapshot of a selected step. In local mode the recorded state is put in place, selected or not. After an opaque step
+/// our state is not meant to be the recorded one: the loads that follow bring it.
 void ReplayObserver::visit_snapshot(const StepView& view, const Snapshot& snapshot, bool selected) {
+  if (!view.executed && !options_.local) return;
   recording_.read_snapshot(snapshot, want_recurrent_, want_conv_);
   view.pool.read(options_.layer, snapshot.block, got_recurrent_, got_conv_);
   const bool equal = got_recurrent_ == want_recurrent_ && got_conv_ == want_conv_;
-  if (selected) {
+  if (selected && view.executed) {
     comparer_.state(view.plan, snapshot.block, got_recurrent_, want_recurrent_, got_conv_, want_conv_);
     snapshot_here_ = true;
     ++snapshots_;
   }
-  state_differs_ |= !equal;
+  state_differs_ |= !equal && view.executed;
   if (options_.local && !equal) view.pool.write(options_.layer, snapshot.block, want_recurrent_, want_conv_);
   if (equal || options_.local) recorded_.push_back(snapshot.block);
 }
@@ -89,21 +93,25 @@ void ReplayObserver::keep_pool_digest(const StepView& view) {
 /// A log's digests stand in for the states that its policy did not keep; the pool's is there in any case.
 void ReplayObserver::compare_digests(const StepView& view) {
   const std::size_t HV = static_cast<std::size_t>(view.pool.model().HV);
-  const auto heads = log_->digest_recurrent(view.step, options_.layer), convs = log_->digest_conv(view.step, options_.layer);
+  const auto heads = log_->digest_recurrent(view.step, options_.layer),
+             convs = log_->digest_conv(view.step, options_.layer);
   for (std::size_t row = 0; !snapshot_here_ && row < view.plan.block.size(); ++row) {
     if (view.plan.block[row] < 0) continue;
-    const BlockDigest ours = pool_digest_.hash(view.pool, options_.layer, view.plan.block[row], got_recurrent_, got_conv_);
+    const BlockDigest ours =
+        pool_digest_.hash(view.pool, options_.layer, view.plan.block[row], got_recurrent_, got_conv_);
     comparer_.digest(view.plan, static_cast<int>(row), -1, ours.conv, convs[row]);
     for (std::size_t head = 0; head < HV; ++head)
-      comparer_.digest(view.plan, static_cast<int>(row), static_cast<std::int64_t>(head), ours.heads[head], heads[row * HV + head]);
+      comparer_.digest(view.plan, static_cast<int>(row), static_cast<std::int64_t>(head), ours.heads[head],
+                       heads[row * HV + head]);
   }
-  comparer_.pool_digest(view.plan, pool_digest_.digest(view.pool, options_.layer), log_->digest_pool(view.step, options_.layer));
+  comparer_.pool_digest(view.plan, pool_digest_.digest(view.pool, options_.layer),
+                        log_->digest_pool(view.step, options_.layer));
 }
 
 LayerReplay replay_layer(Stream& stream, Recording& recording, Backend& backend, const ContractSet& contracts,
                          std::int64_t last_step, const ReplayObserver::Options& options) {
-  const Simulation simulation{stream, backend, contracts, {options.layer}, last_step,
-                              comparable_taps(stream, recording, options.layer)};
+  const Simulation simulation{stream,          backend,   contracts,
+                              {options.layer}, last_step, comparable_taps(stream, recording, options.layer)};
   const auto pool = backend.make_pool(stream.model(), simulation.layers);
   ReplayObserver observer(stream, recording, options);
   simulate(simulation, *pool, observer);

@@ -16,7 +16,10 @@ Json number_of(DType type, std::uint32_t word) {
 }
 
 Json count_json(const TapCount& count) {
-  Json j{{"compared", count.compared}, {"differing", count.differing}, {"not_compared", count.not_compared}, {"max_ulp", count.max_ulp}};
+  Json j{{"compared", count.compared},
+         {"differing", count.differing},
+         {"not_compared", count.not_compared},
+         {"max_ulp", count.max_ulp}};
   j["max_abs"] = std::isfinite(count.max_abs) ? Json(count.max_abs) : Json("inf");
   return j;
 }
@@ -79,10 +82,12 @@ Json fields_json(const Contract& contract) {
 Json contract_json(const ContractChoice& choice) {
   const ContractSet& contracts = choice.contracts;
   Json j{{"name", contracts.decode.name}, {"chosen_by", choice.chosen_by}, {"fields", fields_json(contracts.decode)}};
-  if (contracts.mixed != contracts.decode) j["mixed"] = {{"name", contracts.mixed.name}, {"fields", fields_json(contracts.mixed)}};
+  if (contracts.mixed != contracts.decode)
+    j["mixed"] = {{"name", contracts.mixed.name}, {"fields", fields_json(contracts.mixed)}};
   Json tried = Json::array();
   for (const Candidate& c : choice.tried)
-    tried.push_back({{"name", c.name}, {"path", name_of(c.path)}, {"compared", c.compared}, {"differing", c.differing}});
+    tried.push_back(
+        {{"name", c.name}, {"path", name_of(c.path)}, {"compared", c.compared}, {"differing", c.differing}});
   j["tried"] = tried;
   return j;
 }
@@ -115,7 +120,10 @@ Report report_of(const DiffResult& result) {
 }
 
 Json to_json(const Report& report) {
-  Json j{{"schema", "gdnsim.report/1"}, {"command", report.command}, {"files", report.files}, {"subject", report.subject},
+  Json j{{"schema", "gdnsim.report/1"},
+         {"command", report.command},
+         {"files", report.files},
+         {"subject", report.subject},
          {"verdict", name_of(report.verdict)}};
   if (!report.inconclusive_because.empty()) j["because"] = report.inconclusive_because;
   if (report.has_contract) j["contract"] = contract_json(report.contract);

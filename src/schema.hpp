@@ -30,10 +30,10 @@ inline constexpr std::string_view kConvStateDtype = "conv_state_dtype";
 inline constexpr std::string_view kActDtype = "act_dtype";
 inline constexpr std::string_view kSentinel = "sentinel";
 inline constexpr std::string_view kNumBlocks = "num_blocks";
-inline constexpr std::string_view kNormEps = "norm_eps";                    // optional
-inline constexpr std::string_view kNormGate = "norm_gate";                  // optional: silu
-inline constexpr std::string_view kInactiveConvOut = "inactive_conv_out";   // optional: zero
-inline constexpr std::string_view kInactiveCoreOut = "inactive_core_out";   // optional: zero
+inline constexpr std::string_view kNormEps = "norm_eps";                   // optional
+inline constexpr std::string_view kNormGate = "norm_gate";                 // optional: silu
+inline constexpr std::string_view kInactiveConvOut = "inactive_conv_out";  // optional: zero
+inline constexpr std::string_view kInactiveCoreOut = "inactive_core_out";  // optional: zero
 inline constexpr std::string_view kLayerIds = "layer_ids";
 
 // /params/<l>, trace only.
@@ -72,13 +72,13 @@ inline constexpr std::string_view kRecorded = "recorded";
 inline constexpr std::string_view kState = "state";
 
 // The rest of a log.
-inline constexpr std::string_view kLayers = "layers";          // in /model: the positions in layer_ids that were run
-inline constexpr std::string_view kFirstStep = "first_step";   // attribute of /steps
-inline constexpr std::string_view kPolicy = "policy";          // attribute of /state: full or every:N
-inline constexpr std::string_view kDecode = "decode";          // groups in /contract
+inline constexpr std::string_view kLayers = "layers";         // in /model: the positions in layer_ids that were run
+inline constexpr std::string_view kFirstStep = "first_step";  // attribute of /steps
+inline constexpr std::string_view kPolicy = "policy";         // attribute of /state: full or every:N
+inline constexpr std::string_view kDecode = "decode";         // groups in /contract
 inline constexpr std::string_view kMixed = "mixed";
 inline constexpr std::string_view kName = "name";
-inline constexpr std::string_view kDigestPrefix = "digest_";   // root attributes: digests of the header's parts, in hex
+inline constexpr std::string_view kDigestPrefix = "digest_";  // root attributes: digests of the header's parts, in hex
 inline constexpr std::string_view kContract = "contract";
 inline constexpr std::string_view kOut = "out";
 inline constexpr std::string_view kDigest = "digest";

@@ -10,7 +10,8 @@ namespace gdnsim {
 namespace {
 
 /// The block of one row, or -1; throws when an active row's index cannot be.
-std::int32_t block_of_row(const Model& model, std::int64_t step, std::size_t row, std::int32_t index, const std::string& where) {
+std::int32_t block_of_row(const Model& model, std::int64_t step, std::size_t row, std::int32_t index,
+                          const std::string& where) {
   if (model.inactive(index)) return -1;
   const std::int32_t lowest = model.sentinel == Sentinel::minus_one ? 0 : 1;
   if (index < lowest || index >= model.num_blocks)

@@ -2,6 +2,9 @@
 
 #include <cstring>
 
+#include <map>
+#include <tuple>
+
 #include "gdnsim/error.hpp"
 #include "schema.hpp"
 
@@ -96,6 +99,7 @@ void refuse_nan(const LayerParams& params, const Model& model, const std::string
 
 void validate_snapshots(const Model& model, std::int64_t steps, std::span<const Snapshot> snapshots,
                         const std::string& where) {
+  std::map<std::tuple<std::int64_t, int, std::int32_t>, std::size_t> seen;
   for (std::size_t s = 0; s < snapshots.size(); ++s) {
     const auto range = [&](std::string_view field, std::int64_t value, std::int64_t count) {
       if (value < 0 || value >= count)
@@ -104,6 +108,10 @@ void validate_snapshots(const Model& model, std::int64_t steps, std::span<const 
     range(schema::kStep, snapshots[s].step, steps);
     range(schema::kLayer, snapshots[s].layer, model.layers());
     range(schema::kBlock, snapshots[s].block, model.num_blocks);
+    const auto [first, fresh] = seen.emplace(std::tuple(snapshots[s].step, snapshots[s].layer, snapshots[s].block), s);
+    if (!fresh)
+      throw error(where, ": entries ", first->second, " and ", s, " are both of step ", snapshots[s].step, ", layer ",
+                  snapshots[s].layer, ", block ", snapshots[s].block, ": expected one snapshot each");
   }
 }
 

@@ -10,8 +10,9 @@ namespace {
 
 // Words of each enum, in the enum's order.
 constexpr std::string_view kDTypes[] = {"f32", "bf16", "f16"};
-constexpr std::string_view kTapNames[] = {"conv_acc", "conv_out", "conv_state", "q",     "k",        "beta", "g",
-                                          "decay",    "dot_k",    "u",          "state", "core_out", "rstd", "norm_out"};
+constexpr std::string_view kTapNames[] = {"conv_acc", "conv_out", "conv_state", "q",       "k",
+                                          "beta",     "g",        "decay",      "dot_k",   "u",
+                                          "state",    "core_out", "rstd",       "norm_out"};
 constexpr std::string_view kActivations[] = {"none", "silu"};
 constexpr std::string_view kNormGates[] = {"silu", "sigmoid"};
 constexpr std::string_view kSentinels[] = {"nonpositive", "zero", "minus_one"};
@@ -30,7 +31,7 @@ void expect(bool holds, const std::string& where, const std::string& field, cons
   if (!holds) throw error(where, ": ", field, ": expected ", expected);
 }
 
-constexpr std::int64_t kMaxCount = 1 << 24;              // of one axis
+constexpr std::int64_t kMaxCount = 1 << 24;                   // of one axis
 constexpr std::int64_t kMaxElements = std::int64_t{1} << 45;  // of a pool
 
 void validate_shapes(const Model& model, const std::string& where) {
@@ -48,14 +49,16 @@ void validate_shapes(const Model& model, const std::string& where) {
   if (model.HV % model.H != 0)
     throw error(where, ": num_v_heads: expected a multiple of num_k_heads = ", model.H, ", found ", model.HV);
   expect(model.dim() <= kMaxCount, where, "conv channels", "at most 2^24");
-  expect(model.state_elements() <= kMaxElements / model.num_blocks, where, "num_blocks x HV x V x K", "at most 2^45 elements");
+  expect(model.state_elements() <= kMaxElements / model.num_blocks, where, "num_blocks x HV x V x K",
+         "at most 2^45 elements");
 }
 
 }  // namespace
 
 void check_failed(const char* file, int line, const char* condition) {
   std::ostringstream text;
-  text << "gdnsim: internal error at " << file << ":" << line << ": " << condition << " does not hold; please report this\n";
+  text << "gdnsim: internal error at " << file << ":" << line << ": " << condition
+       << " does not hold; please report this\n";
   std::fputs(text.str().c_str(), stderr);
   std::abort();
 }
@@ -77,9 +80,12 @@ std::optional<InactiveOut> inactive_out_from(std::string_view name) { return fin
 
 bool Model::inactive(std::int32_t index) const {
   switch (sentinel) {
-    case Sentinel::nonpositive: return index <= 0;
-    case Sentinel::zero: return index == 0;
-    case Sentinel::minus_one: return index == -1;
+    case Sentinel::nonpositive:
+      return index <= 0;
+    case Sentinel::zero:
+      return index == 0;
+    case Sentinel::minus_one:
+      return index == -1;
   }
   return true;
 }
@@ -95,20 +101,28 @@ void validate(const Model& model, const std::string& where) {
 
 TapShape shape_of(Tap tap, const Model& model) {
   switch (tap) {
-    case Tap::conv_acc: return {DType::f32, 1, model.dim()};
-    case Tap::conv_out: return {model.act_dtype, 1, model.dim()};
-    case Tap::conv_state: return {model.conv_state_dtype, 1, model.conv_elements()};
+    case Tap::conv_acc:
+      return {DType::f32, 1, model.dim()};
+    case Tap::conv_out:
+      return {model.act_dtype, 1, model.dim()};
+    case Tap::conv_state:
+      return {model.conv_state_dtype, 1, model.conv_elements()};
     case Tap::q:
-    case Tap::k: return {DType::f32, model.H, model.K};
+    case Tap::k:
+      return {DType::f32, model.H, model.K};
     case Tap::beta:
     case Tap::g:
     case Tap::decay:
-    case Tap::rstd: return {DType::f32, model.HV, 1};
+    case Tap::rstd:
+      return {DType::f32, model.HV, 1};
     case Tap::dot_k:
-    case Tap::u: return {DType::f32, model.HV, model.V};
-    case Tap::state: return {model.state_dtype, model.HV, 1LL * model.V * model.K};
+    case Tap::u:
+      return {DType::f32, model.HV, model.V};
+    case Tap::state:
+      return {model.state_dtype, model.HV, 1LL * model.V * model.K};
     case Tap::core_out:
-    case Tap::norm_out: return {model.act_dtype, model.HV, model.V};
+    case Tap::norm_out:
+      return {model.act_dtype, model.HV, model.V};
   }
   GDNSIM_CHECK(false);
   return {};

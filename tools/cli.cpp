@@ -15,9 +15,7 @@
 namespace gdnsim::tools {
 namespace {
 
-double now() {
-  return std::chrono::duration<double>(std::chrono::steady_clock::now().time_since_epoch()).count();
-}
+double now() { return std::chrono::duration<double>(std::chrono::steady_clock::now().time_since_epoch()).count(); }
 
 std::int64_t whole_number(const std::string& text, const std::string& option, const std::string& form) {
   if (text.empty() || text.size() > 15 || text.find_first_not_of("0123456789") != std::string::npos)
@@ -62,7 +60,8 @@ bool same_file(const std::string& a, const std::string& b) {
 /// A device, pipe or socket: written in place; nothing is there that could be lost.
 bool is_sink(const std::string& path) {
   struct stat status {};
-  return ::stat(path.c_str(), &status) == 0 && !S_ISREG(status.st_mode) && !S_ISDIR(status.st_mode) && !S_ISBLK(status.st_mode);
+  return ::stat(path.c_str(), &status) == 0 && !S_ISREG(status.st_mode) && !S_ISDIR(status.st_mode) &&
+         !S_ISBLK(status.st_mode);
 }
 
 /// Returns an errno value, 0 when all is written.
@@ -77,7 +76,8 @@ int write_file(const std::string& path, const char* mode, const std::string& tex
 /// A whole new file in place of `path`, or nothing: returns an errno value.
 int replace_file(const std::string& path, const std::string& text) {
   std::error_code none;
-  const std::string target = std::filesystem::is_symlink(path, none) ? std::filesystem::weakly_canonical(path).string() : path;
+  const std::string target =
+      std::filesystem::is_symlink(path, none) ? std::filesystem::weakly_canonical(path).string() : path;
   const std::string temporary = target + ".partial." + std::to_string(::getpid());
   int failed = write_file(temporary, "wbx", text);
   if (failed == 0) failed = std::rename(temporary.c_str(), target.c_str()) == 0 ? 0 : errno;
@@ -98,7 +98,10 @@ int exit_code(Verdict verdict) {
 }
 
 void OutputOptions::add_to(CLI::App& command, bool reports) {
-  if (reports) command.add_option("--json", json, "write the report as JSON to FILE ('-': to stdout instead of the text)")->type_name("FILE")->check(not_empty());
+  if (reports)
+    command.add_option("--json", json, "write the report as JSON to FILE ('-': to stdout instead of the text)")
+        ->type_name("FILE")
+        ->check(not_empty());
   command.add_flag("--force", force, "replace existing output files");
   command.add_flag("--quiet", quiet, "no messages on stderr but errors");
   command.add_flag("--no-progress", no_progress, "no progress line");
@@ -109,7 +112,8 @@ void OutputOptions::check_target(const std::vector<std::string>& others) const {
   for (const std::string& other : others)
     if (same_file(json, other)) throw error("--json ", json, ": is another file of this command");
   if (std::filesystem::is_directory(json)) throw error("--json ", json, ": expected a file, found a directory");
-  if (!force && std::filesystem::exists(std::filesystem::symlink_status(json)) && !is_sink(json)) throw error(json, ": exists already; --force replaces it");
+  if (!force && std::filesystem::exists(std::filesystem::symlink_status(json)) && !is_sink(json))
+    throw error(json, ": exists already; --force replaces it");
 }
 
 void OutputOptions::write_json(const nlohmann::ordered_json& report) const {
@@ -128,12 +132,18 @@ void require_apart(const std::string& output, const std::string& input) {
 }
 
 CLI::Validator not_empty() {
-  return {[](const std::string& text) { return text.empty() ? std::string("expected a value, found ''") : std::string(); }, ""};
+  return {
+      [](const std::string& text) { return text.empty() ? std::string("expected a value, found ''") : std::string(); },
+      ""};
 }
 
 void SliceOptions::add_to(CLI::App& command) {
-  command.add_option("--layers", layers, "layer positions, like 0,2 or 0-3 (default: all)")->type_name("LIST")->check(not_empty());
-  command.add_option("--steps", steps, "steps A:B, A included, B not (default: all)")->type_name("A:B")->check(not_empty());
+  command.add_option("--layers", layers, "layer positions, like 0,2 or 0-3 (default: all)")
+      ->type_name("LIST")
+      ->check(not_empty());
+  command.add_option("--steps", steps, "steps A:B, A included, B not (default: all)")
+      ->type_name("A:B")
+      ->check(not_empty());
 }
 
 Slice SliceOptions::parsed() const {
@@ -145,7 +155,9 @@ Slice SliceOptions::parsed() const {
 
 void BackendChoice::add_to(CLI::App& command) {
   command.add_option("--backend", name, "auto, golden or cuda")->capture_default_str();
-  command.add_option("--device", options.device, "which CUDA device")->capture_default_str()->check(CLI::Range(0, 1023));
+  command.add_option("--device", options.device, "which CUDA device")
+      ->capture_default_str()
+      ->check(CLI::Range(0, 1023));
   command.add_option("--threads", options.threads, "CPU threads (default: all)")->check(CLI::Range(1, 1024));
 }
 
@@ -167,9 +179,15 @@ Input open_input(const std::string& path) {
   input.path = path;
   input.kind = kind_of_file(path);
   switch (input.kind) {
-    case FileKind::trace: input.trace = open_trace(path); break;
-    case FileKind::log: input.log = open_log(path); break;
-    case FileKind::recipe: input.recipe = open_recipe(path); break;
+    case FileKind::trace:
+      input.trace = open_trace(path);
+      break;
+    case FileKind::log:
+      input.log = open_log(path);
+      break;
+    case FileKind::recipe:
+      input.recipe = open_recipe(path);
+      break;
   }
   return input;
 }
@@ -184,7 +202,8 @@ void open_source(Input& input, const std::string& trace_path) {
   if (path.empty()) throw error(input.path, ": does not say where its trace is; name it with --trace");
   auto trace = open_trace(path);
   if (trace->source() != header.source)
-    throw error(path, ": is not the trace that ", input.path, " was made from: expected ", header.source, ", found ", trace->source());
+    throw error(path, ": is not the trace that ", input.path, " was made from: expected ", header.source, ", found ",
+                trace->source());
   input.stream_of_log = std::move(trace);
 }
 
@@ -204,7 +223,8 @@ void Progress::update(std::int64_t done, std::int64_t total, std::uint64_t bytes
   const double rate = static_cast<double>(done) / (time - start_);
   std::array<char, 160> line{};
   std::snprintf(line.data(), line.size(), "\r\033[K%s: step %lld of %lld, %.0f steps/s, %.0f s left", what_.c_str(),
-                static_cast<long long>(done), static_cast<long long>(total), rate, static_cast<double>(total - done) / rate);
+                static_cast<long long>(done), static_cast<long long>(total), rate,
+                static_cast<double>(total - done) / rate);
   std::cerr << line.data();
   if (bytes > 0) std::cerr << ", " << bytes_text(bytes) << " written";
   std::cerr << std::flush;

@@ -29,7 +29,9 @@ void add_backends(CLI::App& root, Job& job) {
   auto options = std::make_shared<Options>();
   CLI::App* command = root.add_subcommand("backends", "what can run here, and why the rest cannot");
   command->footer("Example: gdnsim backends");
-  command->add_option("--device", options->backend.device, "which CUDA device")->capture_default_str()->check(CLI::Range(0, 1023));
+  command->add_option("--device", options->backend.device, "which CUDA device")
+      ->capture_default_str()
+      ->check(CLI::Range(0, 1023));
   options->output.add_to(*command);
   command->callback([options, &job] { job = [options] { return run(*options); }; });
 }

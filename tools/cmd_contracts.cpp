@@ -32,10 +32,12 @@ void print_table() {
   std::cout << "\n";
   for (std::size_t f = 0; f < columns[0].size(); ++f) {
     std::cout << std::setw(21) << columns[0][f].first << std::setw(16) << columns[0][f].second;
-    for (std::size_t i = 1; i < columns.size(); ++i) std::cout << std::setw(16) << (columns[i][f] == columns[0][f] ? "." : columns[i][f].second);
+    for (std::size_t i = 1; i < columns.size(); ++i)
+      std::cout << std::setw(16) << (columns[i][f] == columns[0][f] ? "." : columns[i][f].second);
     std::cout << "\n";
   }
-  std::cout << "\n'.' is the same as in column 1. 'gdnsim contracts --show NAME > my.contract' writes one as a file that --contract reads.\n";
+  std::cout << "\n'.' is the same as in column 1. 'gdnsim contracts --show NAME > my.contract' writes one as a file "
+               "that --contract reads.\n";
 }
 
 int run(const Options& options) {
@@ -60,7 +62,9 @@ void add_contracts(CLI::App& root, Job& job) {
   auto options = std::make_shared<Options>();
   CLI::App* command = root.add_subcommand("contracts", "the arithmetic contracts and how they differ");
   command->footer("Example: gdnsim contracts --show triton-sm90 > my.contract");
-  command->add_option("--show", options->show, "print one preset or contract file in the text form that --contract reads")->type_name("NAME|FILE");
+  command
+      ->add_option("--show", options->show, "print one preset or contract file in the text form that --contract reads")
+      ->type_name("NAME|FILE");
   options->output.add_to(*command);
   command->callback([options, &job] { job = [options] { return run(*options); }; });
 }

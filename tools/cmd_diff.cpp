@@ -16,7 +16,8 @@ struct Options {
 std::string repro_command(const Options& options, const Report& report) {
   std::string command = "gdnsim diff " + shell_word(options.a) + " " + shell_word(options.b);
   if (const auto& first = report.first())
-    command += " --layers " + std::to_string(first->layer) + " --steps " + std::to_string(first->step) + ":" + std::to_string(first->step + 1);
+    command += " --layers " + std::to_string(first->layer) + " --steps " + std::to_string(first->step) + ":" +
+               std::to_string(first->step + 1);
   return command;
 }
 
@@ -28,12 +29,16 @@ int run(const Options& options) {
                                  [&](std::int64_t done, std::int64_t total) { progress.update(done, total); });
   Report report = report_of(result);
   report.files = {options.a, options.b};
-  report.subject = "layers " + layers_text(result.slice.layers) + ", steps " + std::to_string(result.slice.first_step) + ":" +
-                   std::to_string(result.slice.last_step) + "; " + describe(a.recording().model());
+  report.subject = "layers " + layers_text(result.slice.layers) + ", steps " + std::to_string(result.slice.first_step) +
+                   ":" + std::to_string(result.slice.last_step) + "; " + describe(a.recording().model());
   report.repro = repro_command(options, report);
-  if (report.verdict == Verdict::diverged) report.next = "gdnsim replay " + shell_word(options.a) + " and gdnsim replay " + shell_word(options.b) + ": which of the two keeps its contract?";
-  if (options.output.json_on_stdout()) say(options.output, verdict_line(report));
-  else print_text(std::cout, report);
+  if (report.verdict == Verdict::diverged)
+    report.next = "gdnsim replay " + shell_word(options.a) + " and gdnsim replay " + shell_word(options.b) +
+                  ": which of the two keeps its contract?";
+  if (options.output.json_on_stdout())
+    say(options.output, verdict_line(report));
+  else
+    print_text(std::cout, report);
   options.output.write_json(to_json(report));
   return exit_code(report.verdict);
 }
@@ -42,7 +47,8 @@ int run(const Options& options) {
 
 void add_diff(CLI::App& root, Job& job) {
   auto options = std::make_shared<Options>();
-  CLI::App* command = root.add_subcommand("diff", "compare two logs or traces without recomputing; A's words are wanted, B's are got");
+  CLI::App* command =
+      root.add_subcommand("diff", "compare two logs or traces without recomputing; A's words are wanted, B's are got");
   command->footer("Example: gdnsim diff rollout.log.h5 trainer.log.h5");
   command->add_option("A", options->a, "a trace or log")->required();
   command->add_option("B", options->b, "a trace or log")->required();

@@ -15,10 +15,19 @@ struct Options {
 };
 
 Json model_json(const Model& m) {
-  Json j{{"num_k_heads", m.H}, {"num_v_heads", m.HV}, {"head_k_dim", m.K}, {"head_v_dim", m.V}, {"conv_width", m.W},
-         {"scale", m.scale}, {"activation", name_of(m.activation)}, {"use_qk_l2norm", m.use_qk_l2norm},
-         {"state_dtype", name_of(m.state_dtype)}, {"conv_state_dtype", name_of(m.conv_state_dtype)}, {"act_dtype", name_of(m.act_dtype)},
-         {"sentinel", name_of(m.sentinel)}, {"num_blocks", m.num_blocks}};
+  Json j{{"num_k_heads", m.H},
+         {"num_v_heads", m.HV},
+         {"head_k_dim", m.K},
+         {"head_v_dim", m.V},
+         {"conv_width", m.W},
+         {"scale", m.scale},
+         {"activation", name_of(m.activation)},
+         {"use_qk_l2norm", m.use_qk_l2norm},
+         {"state_dtype", name_of(m.state_dtype)},
+         {"conv_state_dtype", name_of(m.conv_state_dtype)},
+         {"act_dtype", name_of(m.act_dtype)},
+         {"sentinel", name_of(m.sentinel)},
+         {"num_blocks", m.num_blocks}};
   if (m.norm_eps) j["norm_eps"] = *m.norm_eps, j["norm_gate"] = name_of(m.norm_gate);
   j["inactive_conv_out"] = name_of(m.inactive_conv_out);
   j["inactive_core_out"] = name_of(m.inactive_core_out);
@@ -46,7 +55,11 @@ Json stream_json(const Stream& stream) {
     ++paths[std::string(name_of(plan.path))];
     for (std::int32_t block : plan.block) active += block >= 0;
   }
-  return {{"steps", stream.steps()}, {"rows", stream.rows()}, {"active_rows", active}, {"paths", paths}, {"events", events}};
+  return {{"steps", stream.steps()},
+          {"rows", stream.rows()},
+          {"active_rows", active},
+          {"paths", paths},
+          {"events", events}};
 }
 
 Json provenance_json(const std::vector<std::pair<std::string, std::string>>& provenance) {
@@ -57,9 +70,16 @@ Json provenance_json(const std::vector<std::pair<std::string, std::string>>& pro
 
 Json describe_log(Log& log) {
   const LogHeader& h = log.header();
-  Json j{{"first_step", h.first_step}, {"steps", log.steps()}, {"declared_steps", h.steps}, {"rows", h.rows}, {"layers", h.layers},
-         {"contract", h.contracts.decode.name}, {"contract_mixed", h.contracts.mixed.name}};
-  j["state"] = h.state.kind == StatePolicy::Kind::full ? "full" : h.state.kind == StatePolicy::Kind::digest ? "digest" : "every:" + std::to_string(h.state.n);
+  Json j{{"first_step", h.first_step},
+         {"steps", log.steps()},
+         {"declared_steps", h.steps},
+         {"rows", h.rows},
+         {"layers", h.layers},
+         {"contract", h.contracts.decode.name},
+         {"contract_mixed", h.contracts.mixed.name}};
+  j["state"] = h.state.kind == StatePolicy::Kind::full     ? "full"
+               : h.state.kind == StatePolicy::Kind::digest ? "digest"
+                                                           : "every:" + std::to_string(h.state.n);
   j["source"] = h.source;
   return j;
 }
@@ -89,12 +109,12 @@ Json look(Input& input) {
 void print(std::ostream& out, const Json& j, const std::string& indent) {
   for (const auto& [key, value] : j.items()) {
     if (key == "schema") continue;
-    out << indent << key;
+    out << indent << printable(key);
     if (value.is_object()) {
       out << "\n";
       print(out, value, indent + "  ");
     } else {
-      out << "  " << (value.is_string() ? value.get<std::string>() : value.dump()) << "\n";
+      out << "  " << printable(value.is_string() ? value.get<std::string>() : value.dump()) << "\n";
     }
   }
 }

@@ -23,9 +23,9 @@ Mode mode_from(const std::string& text) {
 
 std::string subject_of(const Input& input, Stream& stream, const Slice& slice) {
   std::ostringstream text;
-  text << (input.log ? "log" : "trace") << ", layers " << layers_text(slice.layers) << " of " << stream.model().layers() << ", steps "
-       << slice.first_step << ":" << slice.last_step << " of " << stream.steps() << ", " << stream.rows() << " rows; "
-       << describe(stream.model());
+  text << (input.log ? "log" : "trace") << ", layers " << layers_text(slice.layers) << " of " << stream.model().layers()
+       << ", steps " << slice.first_step << ":" << slice.last_step << " of " << stream.steps() << ", " << stream.rows()
+       << " rows; " << describe(stream.model());
   return text.str();
 }
 
@@ -42,7 +42,8 @@ void set_contracts(const Options& options, const Input& input, ReplayOptions& re
 
 /// The slice as it was given.
 std::string slice_words(const SliceOptions& slice) {
-  return (slice.layers.empty() ? "" : " --layers " + shell_word(slice.layers)) + (slice.steps.empty() ? "" : " --steps " + shell_word(slice.steps));
+  return (slice.layers.empty() ? "" : " --layers " + shell_word(slice.layers)) +
+         (slice.steps.empty() ? "" : " --steps " + shell_word(slice.steps));
 }
 
 /// The smallest slice that shows the first divergence: its layer, and the steps up to it.
@@ -54,17 +55,21 @@ std::string repro_command(const Options& options, const Report& report, bool fro
   command += " --backend golden";
   if (options.mode != "both") command += " --mode " + options.mode;
   if (const auto& first = report.first())
-    command += " --layers " + std::to_string(first->layer) + " --steps " + std::to_string(first->step) + ":" + std::to_string(first->step + 1);
-  else command += slice_words(options.slice);
+    command += " --layers " + std::to_string(first->layer) + " --steps " + std::to_string(first->step) + ":" +
+               std::to_string(first->step + 1);
+  else
+    command += slice_words(options.slice);
   return command;
 }
 
 std::string next_command(const Options& options, const Report& report) {
   const std::string file = shell_word(options.file);
   if (report.verdict == Verdict::match) return "";
-  if (options.contract != "auto" && report.verdict == Verdict::diverged) return "gdnsim replay " + file + " --contract auto";
-  if (report.verdict == Verdict::diverged) return "gdnsim contracts --show " + shell_word(report.contract.contracts.decode.name) +
-                                                  " > my.contract, change a choice, gdnsim replay " + file + " --contract my.contract";
+  if (options.contract != "auto" && report.verdict == Verdict::diverged)
+    return "gdnsim replay " + file + " --contract auto";
+  if (report.verdict == Verdict::diverged)
+    return "gdnsim contracts --show " + shell_word(report.contract.contracts.decode.name) +
+           " > my.contract, change a choice, gdnsim replay " + file + " --contract my.contract";
   return "gdnsim info " + file;
 }
 
@@ -88,8 +93,10 @@ int run(const Options& options) {
   report.backend = chosen.reason + "; " + chosen.backend->description();
   report.repro = repro_command(options, report, input.log && options.contract == "auto");
   report.next = next_command(options, report);
-  if (options.output.json_on_stdout()) say(options.output, verdict_line(report));
-  else print_text(std::cout, report);
+  if (options.output.json_on_stdout())
+    say(options.output, verdict_line(report));
+  else
+    print_text(std::cout, report);
   options.output.write_json(to_json(report));
   return exit_code(report.verdict);
 }
@@ -98,12 +105,15 @@ int run(const Options& options) {
 
 void add_replay(CLI::App& root, Job& job) {
   auto options = std::make_shared<Options>();
-  CLI::App* command = root.add_subcommand("replay", "run a trace with recorded outputs, or a log, again and find the first divergence");
+  CLI::App* command =
+      root.add_subcommand("replay", "run a trace with recorded outputs, or a log, again and find the first divergence");
   command->footer("Example: gdnsim replay traces/h200_k64_3layers.h5 --contract auto --json report.json");
   command->add_option("FILE", options->file, "a trace with recorded outputs, or a log")->required();
-  command->add_option("--contract", options->contract, "auto, a preset's name or a contract file")->capture_default_str();
+  command->add_option("--contract", options->contract, "auto, a preset's name or a contract file")
+      ->capture_default_str();
   command->add_option("--mode", options->mode, "local, carried or both")->capture_default_str();
-  command->add_option("--trace", options->trace, "the trace a log was made from (default: where the log says)")->check(not_empty());
+  command->add_option("--trace", options->trace, "the trace a log was made from (default: where the log says)")
+      ->check(not_empty());
   options->slice.add_to(*command);
   options->backend.add_to(*command);
   options->output.add_to(*command);

@@ -30,14 +30,16 @@ TapSet parse_taps(const std::string& text) {
   for (std::string name; std::getline(in, name, ',');) {
     const auto tap = tap_from(name);
     if (!tap || *tap == Tap::state || *tap == Tap::conv_state)
-      throw error("--taps: expected names like conv_out,core_out,norm_out,q,u (states are kept by --state), found '", name, "'");
+      throw error("--taps: expected names like conv_out,core_out,norm_out,q,u (states are kept by --state), found '",
+                  name, "'");
     taps.add(*tap);
   }
   return taps;
 }
 
 ContractChoice choose(const Options& options, Input& input, Backend& backend, const Slice& slice) {
-  if (options.contract != "auto") return {load_contracts(options.contract), "given by --contract " + options.contract, {}, {}};
+  if (options.contract != "auto")
+    return {load_contracts(options.contract), "given by --contract " + options.contract, {}, {}};
   if (input.trace && input.trace->has_recording()) return choose_contract(*input.trace, *input.trace, backend, slice);
   return {contract_set("golden"), "auto: nothing was recorded, so our own reference", {}, {}};
 }
@@ -51,13 +53,17 @@ std::string utc_now() {
   return text.data();
 }
 
-std::vector<std::pair<std::string, std::string>> provenance(const Options& options, const Input& input, const Backend& backend,
-                                                            const std::string& chosen_by) {
+std::vector<std::pair<std::string, std::string>> provenance(const Options& options, const Input& input,
+                                                            const Backend& backend, const std::string& chosen_by) {
   if (options.no_provenance) return {};
   std::array<char, 256> host{};
   gethostname(host.data(), host.size() - 1);
-  return {{input.trace ? "trace" : "recipe", options.file}, {"host", host.data()},       {"time", utc_now()},
-          {"gdnsim", version()},                             {"backend", backend.name()}, {"contract_chosen_by", chosen_by}};
+  return {{input.trace ? "trace" : "recipe", options.file},
+          {"host", host.data()},
+          {"time", utc_now()},
+          {"gdnsim", version()},
+          {"backend", backend.name()},
+          {"contract_chosen_by", chosen_by}};
 }
 
 /// Hands the logged steps to the writer; earlier steps only carry the state.
@@ -65,7 +71,9 @@ class Recorder final : public Observer {
  public:
   Recorder(LogWriter& log, const Slice& slice, Progress& progress) : log_(log), slice_(slice), progress_(progress) {}
   void event_applied(const Event& event, int layer, Pool& pool) override { log_.event_applied(event, layer, pool); }
-  void before(std::int64_t step, int layer, const StepPlan& plan, Pool& pool) override { log_.before(step, layer, plan, pool); }
+  void before(std::int64_t step, int layer, const StepPlan& plan, Pool& pool) override {
+    log_.before(step, layer, plan, pool);
+  }
   void after(const StepView& view) override { log_.after(view); }
   void step_done(std::int64_t step) override {
     log_.step_done(step);
@@ -97,7 +105,8 @@ int run(const Options& options) {
   options.output.check_target({options.file, options.log, options.contract});
   require_apart(options.log, options.file);
   Input input = open_input(options.file);
-  if (input.log) throw error(options.file, ": is a log; run takes a trace or a recipe ('gdnsim replay' runs a log again)");
+  if (input.log)
+    throw error(options.file, ": is a log; run takes a trace or a recipe ('gdnsim replay' runs a log again)");
   Stream& stream = input.stream();
   const Slice slice = resolved(options.slice.parsed(), whole_of(stream), options.file);
   const ChosenBackend chosen = options.backend.choose();
@@ -125,13 +134,20 @@ int run(const Options& options) {
 
   const auto chain = open_log(options.log)->chain();
   std::array<char, 40> digest{};
-  std::snprintf(digest.data(), digest.size(), "%016llx%016llx", static_cast<unsigned long long>(chain[1]), static_cast<unsigned long long>(chain[0]));
+  std::snprintf(digest.data(), digest.size(), "%016llx%016llx", static_cast<unsigned long long>(chain[1]),
+                static_cast<unsigned long long>(chain[0]));
   if (!options.output.json_on_stdout())
     std::cout << options.log << ": " << header.steps << " steps, " << slice.layers.size() << " layers, contract "
               << contract.contracts.decode.name << ", digest " << digest.data() << "\n";
-  options.output.write_json({{"schema", "gdnsim.run/1"}, {"log", options.log}, {"steps", header.steps}, {"layers", slice.layers},
-                             {"contract", contract.contracts.decode.name}, {"chosen_by", contract.chosen_by}, {"backend", chosen.backend->name()},
-                             {"bytes", log_size(header)}, {"digest", digest.data()}});
+  options.output.write_json({{"schema", "gdnsim.run/1"},
+                             {"log", options.log},
+                             {"steps", header.steps},
+                             {"layers", slice.layers},
+                             {"contract", contract.contracts.decode.name},
+                             {"chosen_by", contract.chosen_by},
+                             {"backend", chosen.backend->name()},
+                             {"bytes", log_size(header)},
+                             {"digest", digest.data()}});
   return kMatch;
 }
 
@@ -142,14 +158,27 @@ void add_run(CLI::App& root, Job& job) {
   CLI::App* command = root.add_subcommand("run", "drive a trace or a recipe through the layers and write the log");
   command->footer("Example: gdnsim run traces/recipes/tiny.json -o tiny.log.h5 --contract golden");
   command->add_option("TRACE", options->file, "a trace, or a recipe (JSON)")->required();
-  command->add_option("-o,--output", options->log, "the log to write")->required()->type_name("LOG")->check(not_empty());
-  command->add_option("--contract", options->contract, "auto, a preset's name or a contract file")->capture_default_str();
+  command->add_option("-o,--output", options->log, "the log to write")
+      ->required()
+      ->type_name("LOG")
+      ->check(not_empty());
+  command->add_option("--contract", options->contract, "auto, a preset's name or a contract file")
+      ->capture_default_str();
   command->add_option("--state", options->state, "states to keep: full, every:N or digest")->capture_default_str();
-  command->add_option("--taps", options->taps, "values to keep (default conv_out,core_out,norm_out)")->type_name("LIST")->check(not_empty());
-  command->add_option("--sync", options->log_options.sync, "fdatasync every N steps (against power loss; a kill needs none)")->check(CLI::Range(0, 1 << 30));
-  command->add_flag("--resume", options->resume, "go on with an interrupted log: complete steps are recomputed and compared, the file ends in the same bytes");
-  command->add_flag("--audit", options->log_options.audit, "rehash the whole pool every step, so that a write to a block nobody named is seen");
-  command->add_flag("--no-provenance", options->no_provenance, "leave out host, time and path: equal runs write equal bytes");
+  command->add_option("--taps", options->taps, "values to keep (default conv_out,core_out,norm_out)")
+      ->type_name("LIST")
+      ->check(not_empty());
+  command
+      ->add_option("--sync", options->log_options.sync,
+                   "fdatasync every N steps (against power loss; a kill needs none)")
+      ->check(CLI::Range(0, 1 << 30));
+  command->add_flag(
+      "--resume", options->resume,
+      "go on with an interrupted log: complete steps are recomputed and compared, the file ends in the same bytes");
+  command->add_flag("--audit", options->log_options.audit,
+                    "rehash the whole pool every step, so that a write to a block nobody named is seen");
+  command->add_flag("--no-provenance", options->no_provenance,
+                    "leave out host, time and path: equal runs write equal bytes");
   options->slice.add_to(*command);
   options->backend.add_to(*command);
   options->output.add_to(*command);

@@ -23,7 +23,8 @@ Finding verify_log(Log& log) {
   Finding finding;
   finding.fault = log.verify();
   finding.complete = log.steps() == log.declared_steps();
-  finding.text = "log, " + std::to_string(log.steps()) + " of " + std::to_string(log.declared_steps()) + " steps complete";
+  finding.text =
+      "log, " + std::to_string(log.steps()) + " of " + std::to_string(log.declared_steps()) + " steps complete";
   return finding;
 }
 
@@ -40,7 +41,8 @@ Finding verify_trace(Trace& trace, const OutputOptions& output) {
     progress.update(step + 1, trace.steps());
   }
   for (const Snapshot& snapshot : trace.snapshots()) trace.read_snapshot(snapshot, first, second);
-  finding.text = "trace, every dataset readable; input digest " + digest + " (a trace holds no digest of its own to compare with)";
+  finding.text =
+      "trace, every dataset readable; input digest " + digest + " (a trace holds no digest of its own to compare with)";
   return finding;
 }
 
@@ -55,12 +57,23 @@ int run(const Options& options) {
   Input input = open_input(options.file);
   const Finding finding = look(input, options.output);
   const bool whole = finding.fault.dataset.empty();
-  nlohmann::ordered_json j{{"schema", "gdnsim.verify/1"}, {"file", options.file}, {"whole", whole}, {"complete", finding.complete}, {"text", finding.text}};
-  if (!whole) j["fault"] = {{"dataset", finding.fault.dataset}, {"step", finding.fault.step}, {"what", finding.fault.what}};
+  nlohmann::ordered_json j{{"schema", "gdnsim.verify/1"},
+                           {"file", options.file},
+                           {"whole", whole},
+                           {"complete", finding.complete},
+                           {"text", finding.text}};
+  if (!whole)
+    j["fault"] = {{"dataset", finding.fault.dataset}, {"step", finding.fault.step}, {"what", finding.fault.what}};
   if (!options.output.json_on_stdout()) {
     std::cout << options.file << ": " << finding.text << "\n";
-    if (!whole) std::cout << "first fault: " << finding.fault.dataset << ", step " << finding.fault.step << ": " << finding.fault.what << "\n";
-    std::cout << "verdict: " << (!whole ? "diverged, corrupted" : finding.complete ? "match, whole" : "inconclusive, incomplete") << "\n";
+    if (!whole)
+      std::cout << "first fault: " << finding.fault.dataset << ", step " << finding.fault.step << ": "
+                << finding.fault.what << "\n";
+    std::cout << "verdict: "
+              << (!whole             ? "diverged, corrupted"
+                  : finding.complete ? "match, whole"
+                                     : "inconclusive, incomplete")
+              << "\n";
   }
   options.output.write_json(j);
   return !whole ? kDiverged : finding.complete ? kMatch : kFailed;
@@ -70,7 +83,9 @@ int run(const Options& options) {
 
 void add_verify(CLI::App& root, Job& job) {
   auto options = std::make_shared<Options>();
-  CLI::App* command = root.add_subcommand("verify", "recompute a log's digests, or read a trace whole: exit 0 whole, 1 corrupted, 2 unreadable or incomplete");
+  CLI::App* command = root.add_subcommand(
+      "verify",
+      "recompute a log's digests, or read a trace whole: exit 0 whole, 1 corrupted, 2 unreadable or incomplete");
   command->footer("Example: gdnsim verify run.log.h5");
   command->add_option("FILE", options->file, "a log or a trace")->required();
   options->output.add_to(*command);

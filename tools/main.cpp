@@ -14,28 +14,6 @@ constexpr const char* kAbout =
     "Replays the decode steps of Gated DeltaNet layers to the last bit and says where two runs part ways.\n"
     "Exit code: 0 match or done, 1 diverged, 2 could not compare.";
 
-/// Length of the UTF-8 sequence at `at`, or 0: lead byte and continuation bytes are looked at, nothing more.
-std::size_t utf8_length(const std::string& text, std::size_t at) {
-  const unsigned char lead = static_cast<unsigned char>(text[at]);
-  const std::size_t length = lead < 0x80 ? 1 : lead >= 0xC2 && lead < 0xE0 ? 2 : lead >= 0xE0 && lead < 0xF0 ? 3 : lead >= 0xF0 && lead < 0xF5 ? 4 : 0;
-  if (at + length > text.size()) return 0;
-  for (std::size_t i = 1; i < length; ++i)
-    if ((static_cast<unsigned char>(text[at + i]) & 0xC0) != 0x80) return 0;
-  return length;
-}
-
-/// One line that a terminal takes: messages quote what files hold.
-std::string printable(const std::string& message) {
-  std::string line;
-  for (std::size_t at = 0; at < message.size();) {
-    const std::size_t length = utf8_length(message, at);
-    const bool control = length == 1 && (static_cast<unsigned char>(message[at]) < 0x20 || message[at] == 0x7F);
-    line += length == 0 || control ? "?" : message.substr(at, length);
-    at += length == 0 ? 1 : length;
-  }
-  return line;
-}
-
 int fail(const std::string& message) {
   std::cerr << "gdnsim: " << printable(message) << "\n";
   return kFailed;
@@ -75,7 +53,8 @@ int main(int argc, char** argv) {
   std::signal(SIGXFSZ, SIG_IGN);  // so is a file-size limit
   CLI::App root(kAbout, "gdnsim");
   root.set_version_flag("--version", std::string("gdnsim ") + gdnsim::version());
-  root.set_config("--config", "", "read options from FILE: a [section] for each subcommand, as in '[replay]' 'contract = \"golden\"'");
+  root.set_config("--config", "",
+                  "read options from FILE: a [section] for each subcommand, as in '[replay]' 'contract = \"golden\"'");
   root.allow_config_extras(CLI::config_extras_mode::error);
   root.require_subcommand(1);
   Job job;

@@ -1,5 +1,7 @@
 #!/usr/bin/env python3
-"""What cannot be compared is never a match: missing taps, layers, steps, recordings, selections, backends; rows left unwritten.
+"""What cannot be compared is never a match.
+
+Missing taps, layers, steps, recordings, selections, backends; rows left unwritten.
 
 missing.py ROOT PROGRAM
 """
@@ -9,11 +11,13 @@ import shutil
 import sys
 import tempfile
 
-sys.path.insert(0, os.path.join(os.path.dirname(os.path.abspath(__file__)), "..", "support"))
+HERE = os.path.dirname(os.path.abspath(__file__))
+sys.path[:0] = [os.path.join(HERE, "..", "support"), os.path.join(HERE, "..", "..", "tools")]
 from program import Checks, Program, write_recipe  # noqa: E402
 from tap import Tap  # noqa: E402
 
 try:
+    import cut_trace
     import h5py
 except ImportError:
     h5py = None
@@ -111,11 +115,11 @@ def check_layers(checks, trace, folder):
     def only_layer_0(copy):
         delete(*[f"recorded/{layer}/{tap}" for layer in (0, 1) for tap in ("conv_out", "core_out", "norm_out")])(copy)
         state = copy["recorded/state"]
-        for at, layer in enumerate(state["layer"][()].tolist()):
-            if layer == 1:  # the same block of layer 0 once more would be a duplicate; a zero step has none
-                first = state["layer"][()].tolist().index(0)
-                for name in ("layer", "step", "block", "recurrent", "conv"):
-                    state[name][at] = state[name][first]
+        kept = state["layer"][()] == 0
+        for name in ("layer", "step", "block", "recurrent", "conv"):
+            cut_trace.write_raw(state, name + "_kept", cut_trace.read_raw(state[name])[kept], state[name], False)
+            del state[name]
+            state.move(name + "_kept", name)
 
     path = changed(trace, folder, only_layer_0)
     checks.ends(

@@ -1,5 +1,7 @@
 #!/usr/bin/env python3
-"""Where words and files go: stdout and stderr kept apart, --quiet, no progress off a terminal, closed pipes and full disks, --force.
+"""Where words and files go.
+
+stdout and stderr kept apart, --quiet, no progress off a terminal, closed pipes and full disks, --force.
 
 outputs.py ROOT PROGRAM
 """

@@ -1,5 +1,7 @@
 #!/usr/bin/env python3
-"""What replay and diff say of a divergence: the JSON's schema, the place, the repro line executed, local and carried apart.
+"""What replay and diff say of a divergence.
+
+The JSON's schema, the place, the repro line executed, local and carried apart, what diff may claim of inputs.
 
 report.py ROOT PROGRAM
 """
@@ -261,8 +263,8 @@ def check_repro(checks, trace, logs, folder):
     repeat(checks, "replay of it under another", ["replay", log, "--contract", "golden+triton-sm90-mixed"])
 
 
-def check_local(checks, recipe, folder):
-    """With a snapshot after every step, a rare wrong rule shows locally only where it is, and is carried on otherwise."""
+def check_local(checks, folder):
+    """With a snapshot after every step, a wrong rule shows locally where it is; carried, its errors stay."""
     trace = os.path.join(folder, "every_step.h5")
     long = write_recipe(os.path.join(folder, "long.json"), steps=40, schedule={"running": 2})
     checks.does(
@@ -282,8 +284,45 @@ def check_local(checks, recipe, folder):
             f"{local}\n{carried}",
         )
         checks.tap.check(local["compared"] == carried["compared"] > 0, "of the same elements")
+        late = checks.program("replay", trace, "--contract", wrong, "--json", "-", "--quiet", "--steps", "30:31")
+        taps = late.json["taps"]
+        counts = [taps[mode]["state"]["differing"] for mode in ("local", "carried")]
+        checks.tap.check(counts[0] < counts[1], "a slice starts locally from the state recorded before it", counts)
         both = done.json["modes"]
         checks.tap.check(both["local"]["first"] == both["carried"]["first"], "both begin at the same place", both)
+
+
+def check_diff_inputs(checks, folder):
+    """diff sees no inputs; it calls them equal only where that follows: same source, nothing written before."""
+    logs = {}
+    for mean, contract in ((0, "golden"), (0, "triton-sm90"), (1, "golden")):
+        steady = {"schedule": {"running": 3}, "inputs": {"a": {"normal": [mean, 1]}}}
+        recipe = write_recipe(os.path.join(folder, "steady.json"), **steady)
+        logs[mean, contract] = os.path.join(folder, f"{mean}{contract}.log.h5")
+        words = ["-o", logs[mean, contract], "--contract", contract, "--quiet"]
+        checks.does(f"a log, gates around {mean}, {contract}", ["run", recipe, *words])
+    same, other = [(0, "golden"), (0, "triton-sm90")], [(0, "golden"), (1, "golden")]
+    found = {}
+    for name, pair in (("same", same), ("other", other)):
+        done = checks.program("diff", *(logs[key] for key in pair), "--json", "-", "--quiet")
+        found[name] = done.json
+        checks.tap.check(
+            done.code == 1 and done.json["first"]["step"] == 0, f"diff, {name} source: step 0 differs", done
+        )
+    first = found["same"]["first"]
+    checks.tap.check(first["inputs_matched"] == "equal", "same source: the inputs of step 0 are equal", first)
+    checks.tap.check("element" in first and first["class"] != "digest", "full states name the element", first)
+    firsts = [found["other"]["first"], *found["other"]["modes"]["carried"]["first_per_tap"].values()]
+    claims = [at for at in firsts if at["inputs_matched"] == "equal"]
+    checks.tap.check(not claims, "another source: nothing is said to have had equal inputs", claims)
+    checks.tap.check(
+        "not fed the same" in " ".join(found["other"]["notes"]), "and a note says why", found["other"]["notes"]
+    )
+    done = checks.program("diff", *(logs[key] for key in same), "--json", "-", "--quiet", "--steps", "3:")
+    first = done.json["first"] if done.code == 1 else {}
+    checks.tap.check(
+        first.get("tap") == "state" and first["inputs_matched"] != "equal", "later steps claim nothing", done
+    )
 
 
 def main():
@@ -303,7 +342,8 @@ def main():
             )
         check_schema(checks, trace, logs)
         check_repro(checks, trace, logs, folder)
-        check_local(checks, recipe, folder)
+        check_local(checks, folder)
+        check_diff_inputs(checks, folder)
     return tap.finish()
 
 

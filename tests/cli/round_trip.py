@@ -1,5 +1,7 @@
 #!/usr/bin/env python3
-"""run, replay, diff, verify and synth, one after the other: what was written is read back as the same; what was damaged is named.
+"""run, replay, diff, verify and synth, one after the other.
+
+What was written is read back as the same; what was damaged or cut off is named.
 
 round_trip.py ROOT PROGRAM
 """
@@ -111,7 +113,7 @@ def check_other_states(checks, recipe, folder):
 
 
 def check_bytes(tap, program, recipe, folder):
-    """Equal runs write equal bytes, whatever the number of threads; provenance is the only thing that differs otherwise."""
+    """Equal runs write equal bytes, whatever the number of threads, once provenance is left out."""
     logs = []
     for name, words in [("a", ["--threads", "1"]), ("b", ["--threads", "1"]), ("c", ["--threads", "4"])]:
         logs.append(os.path.join(folder, f"bytes_{name}.h5"))

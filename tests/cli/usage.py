@@ -1,5 +1,7 @@
 #!/usr/bin/env python3
-"""Usage: help, bad arguments, --config. What is asked for wrongly ends in one line and exit code 2 and leaves nothing behind.
+"""Usage: help, bad arguments, --config.
+
+What is asked for wrongly ends in one line and exit code 2 and leaves nothing behind.
 
 usage.py ROOT PROGRAM
 """

@@ -34,7 +34,9 @@ std::uint32_t word(const Bytes& bytes, std::size_t i, std::size_t width) {
 /// Distance between two finite words, counted by walking the sign-magnitude line.
 std::uint64_t ulps(std::uint32_t a, std::uint32_t b, std::size_t width) {
   const std::uint32_t sign = width == 4 ? 0x80000000u : 0x8000u;
-  const auto line = [&](std::uint32_t w) { return (w & sign) ? -static_cast<std::int64_t>(w & ~sign) - 1 : static_cast<std::int64_t>(w); };
+  const auto line = [&](std::uint32_t w) {
+    return (w & sign) ? -static_cast<std::int64_t>(w & ~sign) - 1 : static_cast<std::int64_t>(w);
+  };
   return static_cast<std::uint64_t>(std::llabs(line(a) - line(b)));
 }
 
@@ -48,8 +50,10 @@ void apply_events(Trace& trace, std::int64_t step, int layer, std::vector<second
   for (const Event& event : trace.events()) {
     if (event.step != step || (event.layer >= 0 && event.layer != layer)) continue;
     second::Block& block = blocks.at(static_cast<std::size_t>(event.block));
-    if (event.kind == EventKind::load) trace.load_row(event.source, block.recurrent, block.conv);
-    else REQUIRE(event.kind == EventKind::free);  // the samples hold nothing else
+    if (event.kind == EventKind::load)
+      trace.load_row(event.source, block.recurrent, block.conv);
+    else
+      REQUIRE(event.kind == EventKind::free);  // the samples hold nothing else
   }
 }
 
@@ -60,15 +64,24 @@ std::optional<Found> in_tap(Trace& trace, std::int64_t step, int layer, Tap tap,
   const std::size_t width = size_of(model.act_dtype);
   const auto at = first_word(got, want, width);
   if (!at) return std::nullopt;
-  const std::int64_t per_row = tap == Tap::conv_out ? model.dim() : model.HV * model.V, i = static_cast<std::int64_t>(*at);
+  const std::int64_t per_row = tap == Tap::conv_out ? model.dim() : model.HV * model.V,
+                     i = static_cast<std::int64_t>(*at);
   const std::int64_t row = i / per_row, inside = i % per_row, V = model.V;
   const bool conv = tap == Tap::conv_out;
-  return Found{step, layer, tap, row, trace.plan(step).block[static_cast<std::size_t>(row)], conv ? -1 : inside / V,
-               conv ? inside : inside % V, word(got, *at, width), word(want, *at, width)};
+  return Found{step,
+               layer,
+               tap,
+               row,
+               trace.plan(step).block[static_cast<std::size_t>(row)],
+               conv ? -1 : inside / V,
+               conv ? inside : inside % V,
+               word(got, *at, width),
+               word(want, *at, width)};
 }
 
 /// First difference among the snapshots of a step: conv states of all, then recurrent states of all, by row.
-std::optional<Found> in_snapshots(Trace& trace, std::int64_t step, int layer, const std::vector<second::Block>& blocks, bool recurrent) {
+std::optional<Found> in_snapshots(Trace& trace, std::int64_t step, int layer, const std::vector<second::Block>& blocks,
+                                  bool recurrent) {
   const Model& model = trace.model();
   const std::size_t width = size_of(recurrent ? model.state_dtype : model.conv_state_dtype);
   std::optional<Found> best;
@@ -85,8 +98,15 @@ std::optional<Found> in_snapshots(Trace& trace, std::int64_t step, int layer, co
     for (std::size_t r = 0; r < plan.block.size(); ++r)
       if (plan.block[r] == s.block) row = static_cast<std::int64_t>(r);
     const std::int64_t head_size = 1LL * model.V * model.K, i = static_cast<std::int64_t>(*at);
-    const Found found{step, layer, recurrent ? Tap::state : Tap::conv_state, row, s.block, recurrent ? i / head_size : -1,
-                      recurrent ? i % head_size : i, word(x, *at, width), word(y, *at, width)};
+    const Found found{step,
+                      layer,
+                      recurrent ? Tap::state : Tap::conv_state,
+                      row,
+                      s.block,
+                      recurrent ? i / head_size : -1,
+                      recurrent ? i % head_size : i,
+                      word(x, *at, width),
+                      word(y, *at, width)};
     if (!best || (found.row >= 0 && (best->row < 0 || found.row < best->row))) best = found;  // blocks of no row last
   }
   return best;
@@ -95,14 +115,17 @@ std::optional<Found> in_snapshots(Trace& trace, std::int64_t step, int layer, co
 /// The first difference in execution order: steps, then layers, then conv_out, conv_state, state, core_out, norm_out.
 std::optional<Found> search(Trace& trace) {
   std::vector<std::vector<second::Block>> pools(static_cast<std::size_t>(trace.model().layers()));
-  for (auto& pool : pools) pool.assign(static_cast<std::size_t>(trace.model().num_blocks), {Bytes(trace.model().state_bytes()), Bytes(trace.model().conv_bytes())});
+  for (auto& pool : pools)
+    pool.assign(static_cast<std::size_t>(trace.model().num_blocks),
+                {Bytes(trace.model().state_bytes()), Bytes(trace.model().conv_bytes())});
   StepInputs inputs;
   for (std::int64_t t = 0; t < trace.steps(); ++t)
     for (int layer = 0; layer < trace.model().layers(); ++layer) {
       auto& blocks = pools[static_cast<std::size_t>(layer)];
       apply_events(trace, t, layer, blocks);
       trace.inputs(t, layer, inputs);
-      const second::Taps got = second::step(trace.model(), trace.params(layer), second::Rules::golden, trace.plan(t), inputs, blocks);
+      const second::Taps got =
+          second::step(trace.model(), trace.params(layer), second::Rules::golden, trace.plan(t), inputs, blocks);
       if (auto found = in_tap(trace, t, layer, Tap::conv_out, got[Tap::conv_out])) return found;
       if (auto found = in_snapshots(trace, t, layer, blocks, false)) return found;
       if (auto found = in_snapshots(trace, t, layer, blocks, true)) return found;

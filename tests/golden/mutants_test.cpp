@@ -41,19 +41,39 @@ bool caught_on(const std::string& path, const Contract& contract) {
 /// Choices that recorded outputs and states of a few steps must tell apart. Others show only in values that were not recorded
 /// (second_test tries them all on every tap), or not at all: bf16 outputs hide most orders of the norm's own sum.
 const std::set<std::string> kMustBeCaught = {
-    "beta = bf16",           "conv_product = f32",         "conv_product = fma",          "conv_taps = newest-first",
-    "div = ieee",            "exp = exact",                "head_map = tiled",            "norm = gate-first",
-    "norm = hf",             "params = bf16",              "qk_eps = mean",               "qk_norm = multiply",
-    "scale = before",        "softplus = log1p",           "sqrt = ieee",                 "state_dot.group = 2",
-    "state_dot.lane = 1",    "state_dot.lane = 2",         "state_dot.lane = 8",          "state_dot.lane = whole",
-    "state_dot.order = sequential", "state_dot.product = rounded", "state_dot.tree = narrowest", "state_dot.tree = sequential",
-    "state_store = bf16",    "update = multiply-add",
+    "beta = bf16",
+    "conv_product = f32",
+    "conv_product = fma",
+    "conv_taps = newest-first",
+    "div = ieee",
+    "exp = exact",
+    "head_map = tiled",
+    "norm = gate-first",
+    "norm = hf",
+    "params = bf16",
+    "qk_eps = mean",
+    "qk_norm = multiply",
+    "scale = before",
+    "softplus = log1p",
+    "sqrt = ieee",
+    "state_dot.group = 2",
+    "state_dot.lane = 1",
+    "state_dot.lane = 2",
+    "state_dot.lane = 8",
+    "state_dot.lane = whole",
+    "state_dot.order = sequential",
+    "state_dot.product = rounded",
+    "state_dot.tree = narrowest",
+    "state_dot.tree = sequential",
+    "state_store = bf16",
+    "update = multiply-add",
 };
 
 }  // namespace
 
 TEST_CASE("mutants: choices of triton-sm90, changed one at a time, are caught on the recorded samples") {
-  const std::vector<std::string> samples = {sample("h200_k64_3layers.h5"), sample("h200_tp4_f32_convf32.h5"), sample("h200_tp4_bf16state.h5")};
+  const std::vector<std::string> samples = {sample("h200_k64_3layers.h5"), sample("h200_tp4_f32_convf32.h5"),
+                                            sample("h200_tp4_bf16state.h5")};
   const Contract& right = contract_preset("triton-sm90");
   for (const std::string& path : samples) CHECK_FALSE(caught_on(path, right));
   for (const std::string& choice : kMustBeCaught) {
@@ -61,7 +81,8 @@ TEST_CASE("mutants: choices of triton-sm90, changed one at a time, are caught on
     const auto equals = choice.find(" = ");
     Contract mutant = right;
     set_contract_field(mutant, choice.substr(0, equals), choice.substr(equals + 3));
-    CHECK(std::any_of(samples.begin(), samples.end(), [&](const std::string& path) { return caught_on(path, mutant); }));
+    CHECK(
+        std::any_of(samples.begin(), samples.end(), [&](const std::string& path) { return caught_on(path, mutant); }));
   }
 }
 
@@ -80,10 +101,13 @@ struct Place {
 class Faulty final : public Backend {
  public:
   using Hook = std::function<void(Pool&, std::int32_t block)>;
-  Faulty(const Place& place, Hook before, Hook after) : place_(place), before_(std::move(before)), after_(std::move(after)) {}
+  Faulty(const Place& place, Hook before, Hook after)
+      : place_(place), before_(std::move(before)), after_(std::move(after)) {}
   std::string name() const override { return "faulty"; }
   std::string description() const override { return "golden with a planted fault"; }
-  std::unique_ptr<Pool> make_pool(const Model& model, std::vector<int> layers) override { return golden_->make_pool(model, std::move(layers)); }
+  std::unique_ptr<Pool> make_pool(const Model& model, std::vector<int> layers) override {
+    return golden_->make_pool(model, std::move(layers));
+  }
   void prepare(const Stream& stream, const std::vector<int>& layers) override { golden_->prepare(stream, layers); }
   void step(const StepArgs& args, Pool& pool, StepOutputs& outputs) override {
     const bool here = args.plan.step == place_.step && args.layer == place_.layer;
@@ -177,11 +201,12 @@ TEST_CASE("mutants: without a fault the recorded run matches") {
 TEST_CASE("mutants: a recurrent store that is skipped") {
   Recorded recorded;
   Block saved(recorded.model()), now(recorded.model());
-  const Divergence first = recorded.first_with([&](Pool& pool, std::int32_t block) { saved.load(pool, kPlace.layer, block); },
-                                               [&](Pool& pool, std::int32_t block) {
-                                                 now.load(pool, kPlace.layer, block);
-                                                 pool.write(kPlace.layer, block, saved.recurrent, now.conv);
-                                               });
+  const Divergence first =
+      recorded.first_with([&](Pool& pool, std::int32_t block) { saved.load(pool, kPlace.layer, block); },
+                          [&](Pool& pool, std::int32_t block) {
+                            now.load(pool, kPlace.layer, block);
+                            pool.write(kPlace.layer, block, saved.recurrent, now.conv);
+                          });
   check_place(first, Tap::state);
   CHECK(first.block == recorded.block_at_place());
   CHECK(first.inputs == InputsMatched::equal);
@@ -190,11 +215,12 @@ TEST_CASE("mutants: a recurrent store that is skipped") {
 TEST_CASE("mutants: a conv store that is skipped") {
   Recorded recorded;
   Block saved(recorded.model()), now(recorded.model());
-  const Divergence first = recorded.first_with([&](Pool& pool, std::int32_t block) { saved.load(pool, kPlace.layer, block); },
-                                               [&](Pool& pool, std::int32_t block) {
-                                                 now.load(pool, kPlace.layer, block);
-                                                 pool.write(kPlace.layer, block, now.recurrent, saved.conv);
-                                               });
+  const Divergence first =
+      recorded.first_with([&](Pool& pool, std::int32_t block) { saved.load(pool, kPlace.layer, block); },
+                          [&](Pool& pool, std::int32_t block) {
+                            now.load(pool, kPlace.layer, block);
+                            pool.write(kPlace.layer, block, now.recurrent, saved.conv);
+                          });
   check_place(first, Tap::conv_state);
 }
 

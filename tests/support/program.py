@@ -38,6 +38,8 @@ class Done(Result):
 class Program:
     def __init__(self, path):
         self.path = path
+        # Idle threads sleep: the tests start many short runs, often side by side.
+        os.environ.setdefault("OMP_WAIT_POLICY", "passive")
 
     def __call__(self, *arguments, **options):
         done = subprocess.run([self.path, *map(str, arguments)], capture_output=True, text=True, check=False, **options)

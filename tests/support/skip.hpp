@@ -14,8 +14,8 @@ void skip(const std::string& reason);
 }  // namespace gdnsim::test
 
 /// Leaves the running case: `if (dir == nullptr) GDNSIM_SKIP("GDNSIM_EXTRA_DATA is not set");`
-#define GDNSIM_SKIP(reason)         \
-  do {                              \
-    ::gdnsim::test::skip(reason);   \
-    return;                         \
+#define GDNSIM_SKIP(reason)       \
+  do {                            \
+    ::gdnsim::test::skip(reason); \
+    return;                       \
   } while (false)

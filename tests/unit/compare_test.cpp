@@ -28,7 +28,9 @@ StepPlan plan_at(const Model& model, std::int64_t step, std::vector<std::int32_t
   return make_plan(model, step, Path::decode, index, sequence, static_cast<int>(index.size()), "test");
 }
 
-Bytes rows_of(const Model& model, Tap tap, int rows) { return Bytes(shape_of(tap, model).bytes() * static_cast<std::size_t>(rows)); }
+Bytes rows_of(const Model& model, Tap tap, int rows) {
+  return Bytes(shape_of(tap, model).bytes() * static_cast<std::size_t>(rows));
+}
 
 void flip(Bytes& bytes, std::size_t byte, unsigned bits = 1) { bytes[byte] ^= static_cast<std::byte>(bits); }
 
@@ -39,8 +41,10 @@ TEST_CASE("compare: ULP distances cross zero one by one and stop at NaN") {
   CHECK(ulp_distance(DType::f32, word(1.0f), word(std::nextafter(1.0f, 2.0f))) == 1);
   CHECK(ulp_distance(DType::f32, word(0.0f), word(-0.0f)) == 1);
   CHECK(ulp_distance(DType::f32, word(-denormal), word(denormal)) == 3);
-  CHECK(ulp_distance(DType::f32, word(std::numeric_limits<float>::max()), word(std::numeric_limits<float>::infinity())) == 1);
-  CHECK(ulp_distance(DType::f32, word(-std::numeric_limits<float>::infinity()), word(std::numeric_limits<float>::infinity())) == 2u * 0x7F800000u + 1);
+  CHECK(ulp_distance(DType::f32, word(std::numeric_limits<float>::max()),
+                     word(std::numeric_limits<float>::infinity())) == 1);
+  CHECK(ulp_distance(DType::f32, word(-std::numeric_limits<float>::infinity()),
+                     word(std::numeric_limits<float>::infinity())) == 2u * 0x7F800000u + 1);
   CHECK_FALSE(ulp_distance(DType::f32, 0x7FC00000, word(1.0f)).has_value());
   CHECK(ulp_distance(DType::bf16, 0x3F80, 0x3F81) == 1);
   CHECK(ulp_distance(DType::bf16, 0x8001, 0x0001) == 3);
@@ -58,12 +62,12 @@ TEST_CASE("compare: classes") {
 
 TEST_CASE("compare: counts, and the place of the first difference") {
   const Model model = tiny_model();
-  LayerComparer comparer(model, 1);
+  LayerComparer comparer(model, 1, false);
   const StepPlan plan = plan_at(model, 3, {2, 4});
   Bytes want = rows_of(model, Tap::core_out, 2), got = want;
   const std::size_t row = shape_of(Tap::core_out, model).bytes();
-  flip(got, row + 2 * 3);      // row 1, head 1, element 1
-  flip(got, row + 2 * 2, 2);   // row 1, head 1, element 0: before it
+  flip(got, row + 2 * 3);     // row 1, head 1, element 1
+  flip(got, row + 2 * 2, 2);  // row 1, head 1, element 0: before it
   comparer.tap(Tap::core_out, plan, got, want);
   const TapCount& count = comparer.counts()[static_cast<std::size_t>(Tap::core_out)];
   CHECK(count.compared == 8);
@@ -102,11 +106,11 @@ TEST_CASE("compare: inactive rows are compared where the model says what they ho
   const StepPlan plan = plan_at(model, 0, {2, 0});
   Bytes want = rows_of(model, Tap::core_out, 2), got = want;
   flip(got, shape_of(Tap::core_out, model).bytes());  // the inactive row
-  LayerComparer strict(model, 0);
+  LayerComparer strict(model, 0, false);
   strict.tap(Tap::core_out, plan, got, want);
   CHECK(strict.first().has_value());
   model.inactive_core_out = InactiveOut::unwritten;
-  LayerComparer lenient(model, 0);
+  LayerComparer lenient(model, 0, false);
   lenient.tap(Tap::core_out, plan, got, want);
   CHECK_FALSE(lenient.first().has_value());
   CHECK(lenient.counts()[static_cast<std::size_t>(Tap::core_out)].not_compared == 4);
@@ -114,7 +118,7 @@ TEST_CASE("compare: inactive rows are compared where the model says what they ho
 
 TEST_CASE("compare: inputs matched only where everything read was recorded") {
   const Model model = tiny_model();
-  LayerComparer comparer(model, 0);
+  LayerComparer comparer(model, 0, false);
   Bytes conv = rows_of(model, Tap::conv_out, 1), core = rows_of(model, Tap::core_out, 1), wrong = core;
   flip(wrong, 0);
   const auto run_step = [&](std::int64_t step, const Bytes& got) {
@@ -138,11 +142,49 @@ TEST_CASE("compare: inputs matched only where everything read was recorded") {
   }
 }
 
+TEST_CASE("compare: a block of which nothing was recorded is unknown, unless the run was our own") {
+  const Model model = tiny_model();
+  const StepPlan plan = plan_at(model, 0, {2});
+  Bytes conv = rows_of(model, Tap::conv_out, 1), wrong = conv;
+  flip(wrong, 0);
+  for (const bool from_zero : {false, true}) {
+    LayerComparer comparer(model, 0, from_zero);
+    comparer.tap(Tap::conv_out, plan, wrong, conv);
+    CHECK(comparer.first()->inputs == (from_zero ? InputsMatched::equal : InputsMatched::unknown));
+  }
+}
+
+TEST_CASE("compare: gates read no state, so their inputs match whatever the block holds") {
+  const Model model = tiny_model();
+  const StepPlan plan = plan_at(model, 0, {2});
+  LayerComparer comparer(model, 0, false);
+  Bytes g = rows_of(model, Tap::g, 1), wrong = g, u = rows_of(model, Tap::u, 1), wrong_u = u;
+  flip(wrong, 0), flip(wrong_u, 0);
+  comparer.tap(Tap::g, plan, wrong, g);
+  comparer.tap(Tap::u, plan, wrong_u, u);
+  CHECK(comparer.first_of(Tap::g)->inputs == InputsMatched::equal);
+  CHECK(comparer.first_of(Tap::u)->inputs == InputsMatched::different);  // through decay and S.k
+}
+
+TEST_CASE("compare: an opaque step ends what was known of its rows' blocks") {
+  const Model model = tiny_model();
+  LayerComparer comparer(model, 0, false);
+  comparer.pin(2, 0);
+  const std::vector<std::int32_t> index{2};
+  const std::vector<std::int64_t> sequence{102};
+  comparer.step_done(make_plan(model, 0, Path::opaque, index, sequence, 1, "test"));
+  Bytes conv = rows_of(model, Tap::conv_out, 1), wrong = conv;
+  flip(wrong, 0);
+  comparer.tap(Tap::conv_out, plan_at(model, 1, {2}), wrong, conv);
+  CHECK(comparer.first()->inputs == InputsMatched::unknown);
+}
+
 TEST_CASE("compare: a later tap whose input differs already says so") {
   const Model model = tiny_model();
-  LayerComparer comparer(model, 0);
+  LayerComparer comparer(model, 0, true);
   const StepPlan plan = plan_at(model, 0, {2});
-  Bytes conv = rows_of(model, Tap::conv_out, 1), wrong_conv = conv, core = rows_of(model, Tap::core_out, 1), wrong_core = core;
+  Bytes conv = rows_of(model, Tap::conv_out, 1), wrong_conv = conv, core = rows_of(model, Tap::core_out, 1),
+        wrong_core = core;
   flip(wrong_conv, 0), flip(wrong_core, 0);
   comparer.tap(Tap::conv_out, plan, wrong_conv, conv);
   comparer.tap(Tap::core_out, plan, wrong_core, core);
@@ -153,7 +195,7 @@ TEST_CASE("compare: a later tap whose input differs already says so") {
 
 TEST_CASE("compare: a snapshot of a block that no row named has no row") {
   const Model model = tiny_model();
-  LayerComparer comparer(model, 0);
+  LayerComparer comparer(model, 0, false);
   const StepPlan plan = plan_at(model, 0, {2});
   Bytes state(model.state_bytes()), conv(model.conv_bytes()), wrong = state;
   flip(wrong, 4 * 5);  // head 1, element 1

@@ -55,8 +55,9 @@ TEST_CASE("contract: the presets differ where they should and nowhere else") {
       if (x[i] != y[i]) fields.insert(x[i].first);
     return fields;
   };
-  CHECK(differing("triton-sm90", "triton-sm90-mixed") ==
-        std::set<std::string>{"qk_norm", "qk_dot.lane", "qk_dot.order", "qk_dot.product", "qk_dot.exchange", "qk_dot.group", "qk_dot.groups"});
+  CHECK(differing("triton-sm90", "triton-sm90-mixed") == std::set<std::string>{"qk_norm", "qk_dot.lane", "qk_dot.order",
+                                                                               "qk_dot.product", "qk_dot.exchange",
+                                                                               "qk_dot.group", "qk_dot.groups"});
   CHECK(differing("triton-sm90", "triton-sm90-tiled-norm") == std::set<std::string>{"shapes", "rstd", "norm_dot.lane"});
   CHECK(differing("triton-sm90", "triton-sm90-nofma") ==
         std::set<std::string>{"conv_product", "qk_dot.product", "state_dot.product", "norm_dot.product", "update"});
@@ -95,7 +96,8 @@ TEST_CASE("contract: what is wrong with a text is said with its line") {
   CHECK(message(good + "exp = ex2\n").find("field 'exp' given twice") != std::string::npos);
   CHECK(message(without_line(good, "exp = ")) == "f: field 'exp' is missing");
   CHECK(message("gdnsim-contract 1\nexp = fast\n") == "f:2: contract: exp: expected one of exact, ex2, found 'fast'");
-  CHECK(message("gdnsim-contract 1\nmultiprocessors = 0\n").find("expected a number 1..65536, found '0'") != std::string::npos);
+  CHECK(message("gdnsim-contract 1\nmultiprocessors = 0\n").find("expected a number 1..65536, found '0'") !=
+        std::string::npos);
   CHECK(message("gdnsim-contract 1\njust words\n").find("f:2: expected 'field = value'") == 0);
   CHECK(message(good + "[mixed]\nname = x\n").find("found both") != std::string::npos);
 }
@@ -120,7 +122,8 @@ TEST_CASE("contract: --contract takes a name or a file, and says what it knows o
 TEST_CASE("contract: shapes that a preset does not define are refused by name") {
   CHECK(undefined_because(contract_preset("golden"), model_of(8, 5, DType::f32)).empty());
   CHECK(undefined_because(contract_preset("triton-sm90"), model_of(128, 64)).empty());
-  CHECK(undefined_because(contract_preset("triton-sm90"), model_of(96, 128)).find("not for K = 96, V = 128") != std::string::npos);
+  CHECK(undefined_because(contract_preset("triton-sm90"), model_of(96, 128)).find("not for K = 96, V = 128") !=
+        std::string::npos);
   CHECK_FALSE(undefined_because(contract_preset("triton-sm90"), model_of(128, 128, DType::f16)).empty());
   CHECK_FALSE(undefined_because(contract_preset("triton-sm90-tiled-norm"), model_of(64, 64)).empty());
   CHECK_THROWS_AS(require_defined(contract_preset("triton-sm90"), model_of(96, 128)), Error);

@@ -22,7 +22,8 @@ std::vector<float> row(int n, unsigned seed) {
   return x;
 }
 
-float sum_by(const Dot& dot_, const std::vector<float>& x, const std::vector<float>& y, const DotContext& context = {}) {
+float sum_by(const Dot& dot_, const std::vector<float>& x, const std::vector<float>& y,
+             const DotContext& context = {}) {
   return dot(resolve(dot_, static_cast<int>(x.size()), context), x.data(), y.data());
 }
 
@@ -93,7 +94,9 @@ TEST_CASE("order: padding is +0, so a lone -0 becomes +0 and a whole group keeps
 }
 
 TEST_CASE("order: lane widths that depend on the row, the state's type and the launch") {
-  const auto lane = [](Lane kind, int n, const DotContext& context) { return resolve({.lane = kind, .group = 0}, n, context).lane; };
+  const auto lane = [](Lane kind, int n, const DotContext& context) {
+    return resolve({.lane = kind, .group = 0}, n, context).lane;
+  };
   CHECK(lane(Lane::row_32nd, 128, {}) == 4);
   CHECK(lane(Lane::row_32nd, 64, {}) == 2);
   CHECK(lane(Lane::bytes16, 128, {DType::f32}) == 4);

@@ -179,7 +179,7 @@ GDNSIM_HD inline float exp_cr(float x) {
   if (x > 89.0f) return float_of(0x7F800000u);
   if (x < -104.0f) return 0.0f;
   const double n = (x * 1.4426950408889634 + 0x1.8p52) - 0x1.8p52;  // nearest whole number
-  const double top = x - n * kLn2Top;                                // exact
+  const double top = x - n * kLn2Top;                               // exact
   const double quick = exp_reduced(top - n * kLn2Mid) * power_of_two(static_cast<int>(n));
   float result;
   if (rounds_safely(quick, result)) return result;

@@ -52,7 +52,7 @@ struct Divergence {
   std::int64_t sequence = -1;
   std::int32_t block = -1;
   std::int64_t head = -1;
-  std::int64_t element = -1;  // within the head; -1 when only a digest tells
+  std::int64_t element = -1;   // within the head; -1 when only a digest tells
   std::int64_t from_step = 0;  // the block's state was recorded before this step and computed by us since
   DType type = DType::f32;
   std::uint32_t got = 0, want = 0;  // raw words: ours (or B's), recorded (or A's)
@@ -69,7 +69,9 @@ bool precedes(const Divergence& a, const Divergence& b);
 /// blocks whose state after the step is known to be the recorded one.
 class LayerComparer {
  public:
-  LayerComparer(const Model& model, int layer);
+  /// What a block holds before anything is said of it is known (`from_zero`: our own runs start from zeros) or not: a trace
+  /// that forgot a load looks just like one that starts from zeros.
+  LayerComparer(const Model& model, int layer, bool from_zero);
 
   /// The block holds recorded bits before `step`: loaded, zeroed, or overwritten with a snapshot.
   void pin(std::int32_t block, std::int64_t step);
@@ -99,25 +101,28 @@ class LayerComparer {
  private:
   void begin(const StepPlan& plan);
   void found(Divergence divergence);
-  void compare_row(Tap tap, const StepPlan& plan, int row, std::span<const std::byte> got, std::span<const std::byte> want);
+  void compare_row(Tap tap, const StepPlan& plan, int row, std::span<const std::byte> got,
+                   std::span<const std::byte> want);
   bool compare_block(Tap tap, const StepPlan& plan, std::int32_t block, std::span<const std::byte> got,
                      std::span<const std::byte> want);
   bool compared(Tap tap, const StepPlan& plan, int row) const;
   InputsMatched inputs_of(Tap tap, int row, std::int32_t block) const;
+  bool known(std::int32_t block) const;
   InputsMatched of_tap(Tap tap, int row, std::int32_t block) const;
   Divergence place(Tap tap, const StepPlan& plan, int row, std::int32_t block) const;
-  Divergence element(Divergence at, const TapShape& shape, std::span<const std::byte> got, std::span<const std::byte> want,
-                     std::int64_t i) const;
+  Divergence element(Divergence at, const TapShape& shape, std::span<const std::byte> got,
+                     std::span<const std::byte> want, std::int64_t i) const;
 
   const Model& model_;
   const int layer_;
   TapCounts counts_{};
   std::optional<Divergence> first_;
   std::array<std::optional<Divergence>, kTaps> firsts_;
-  std::set<std::int32_t> unknown_;       // blocks whose bits no record vouches for
+  const bool from_zero_;
+  std::map<std::int32_t, bool> known_;           // does a record vouch for the block's bits? (absent: from_zero_)
   std::map<std::int32_t, std::int64_t> origin_;  // block: the step before which it was last recorded (absent: 0)
-  std::set<std::pair<Tap, int>> equal_;  // (tap, row) recorded and equal in this step
-  std::set<std::pair<Tap, int>> differ_; // (tap, row) recorded and different in this step
+  std::set<std::pair<Tap, int>> equal_;          // (tap, row) recorded and equal in this step
+  std::set<std::pair<Tap, int>> differ_;         // (tap, row) recorded and different in this step
   std::int64_t current_step_ = -1;
   bool events_seen_ = true;
   std::uint64_t digests_compared_ = 0, digests_differing_ = 0;

@@ -25,18 +25,30 @@ enum class Exp : std::uint8_t { exact, ex2 };              // correctly rounded;
 enum class Div : std::uint8_t { ieee, full, reciprocal };  // IEEE; div.full.f32; a * rcp.approx.ftz(b)
 enum class Sqrt : std::uint8_t { ieee, approx };           // IEEE; sqrt.approx.ftz / rsqrt.approx.ftz
 enum class Negate : std::uint8_t { sign, subtract };       // flips the sign; 0 - x (differs in the sign of zero)
-enum class Softplus : std::uint8_t { log1p, log, log_libdevice };  // log1p(e^s); log(1 + e^s), exact or libdevice's ftz form
+enum class Softplus : std::uint8_t {
+  log1p,
+  log,
+  log_libdevice
+};  // log1p(e^s); log(1 + e^s), exact or libdevice's ftz form
 enum class Beta : std::uint8_t { f32, bf16 };
-enum class Params : std::uint8_t { f32, bf16 };            // A_log and dt_bias as stored, or rounded through bf16
-enum class QkNorm : std::uint8_t { divide, multiply };     // x / sqrt(n), or (1/sqrt(n)) * x with the contract's rsqrt
-enum class QkEps : std::uint8_t { sum, mean, max };        // sum + eps; sum/K + eps; max(sqrt(sum), eps)
-enum class Scale : std::uint8_t { after, before };         // q * scale after its norm, or before it
-enum class Update : std::uint8_t { multiply_add, fma };    // S + round(u*k), or fma(k, u, S)
-enum class StateStore : std::uint8_t { declared, bf16 };   // as the state dtype says, or rounded through bf16 as well
-enum class HeadMap : std::uint8_t { grouped, tiled };      // key head hv / (HV/H), or hv mod H
-enum class Norm : std::uint8_t { vllm, hf, gate_first };   // rules N2, N3; gate_first multiplies the gate before the norm
-enum class Rstd : std::uint8_t { divide, rsqrt };          // 1 / sqrt(m), or rsqrt(m)
-enum class Shapes : std::uint8_t { any, triton, triton_v128 };  // which shapes the contract is defined for (`defined_for`)
+enum class Params : std::uint8_t { f32, bf16 };           // A_log and dt_bias as stored, or rounded through bf16
+enum class QkNorm : std::uint8_t { divide, multiply };    // x / sqrt(n), or (1/sqrt(n)) * x with the contract's rsqrt
+enum class QkEps : std::uint8_t { sum, mean, max };       // sum + eps; sum/K + eps; max(sqrt(sum), eps)
+enum class Scale : std::uint8_t { after, before };        // q * scale after its norm, or before it
+enum class Update : std::uint8_t { multiply_add, fma };   // S + round(u*k), or fma(k, u, S)
+enum class StateStore : std::uint8_t { declared, bf16 };  // as the state dtype says, or rounded through bf16 as well
+enum class HeadMap : std::uint8_t { grouped, tiled };     // key head hv / (HV/H), or hv mod H
+enum class Norm : std::uint8_t {
+  vllm,
+  hf,
+  gate_first
+};                                                 // rules N2, N3; gate_first multiplies the gate before the norm
+enum class Rstd : std::uint8_t { divide, rsqrt };  // 1 / sqrt(m), or rsqrt(m)
+enum class Shapes : std::uint8_t {
+  any,
+  triton,
+  triton_v128
+};  // which shapes the contract is defined for (`defined_for`)
 
 /// How many consecutive elements one lane sums.
 enum class Lane : std::uint8_t {
@@ -52,8 +64,12 @@ enum class Lane : std::uint8_t {
 };
 enum class LaneOrder : std::uint8_t { sequential, swapped };  // 0,1,2,3,...; or 1,0,2,3,... (Triton)
 enum class Product : std::uint8_t { rounded, fma };           // inside a lane: round then add, or fused
-enum class Exchange : std::uint8_t { plain, fused };          // fused: the first butterfly step is fma(x,y, round(x'*y'))
-enum class Tree : std::uint8_t { widest, narrowest, sequential };  // butterfly distances n/2..1, 1..n/2, or left to right
+enum class Exchange : std::uint8_t { plain, fused };  // fused: the first butterfly step is fma(x,y, round(x'*y'))
+enum class Tree : std::uint8_t {
+  widest,
+  narrowest,
+  sequential
+};  // butterfly distances n/2..1, 1..n/2, or left to right
 
 /// The order in which a row of products is summed (rules D1-D6): cut in lanes; inside a lane sequential; `group` lanes
 /// (0: all of them) are combined by `tree`; the groups' sums by `groups`. Missing lanes count as +0.

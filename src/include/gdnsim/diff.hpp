@@ -15,6 +15,7 @@ struct DiffResult {
 
 /// Throws Error when the two cannot be compared at all: other shapes, another batch in a step, nothing in common.
 /// Steps or tensors that only one of them has make the verdict inconclusive unless something diverges.
-DiffResult diff(Recording& a, Recording& b, const Slice& slice, const std::function<void(std::int64_t, std::int64_t)>& progress);
+DiffResult diff(Recording& a, Recording& b, const Slice& slice,
+                const std::function<void(std::int64_t, std::int64_t)>& progress);
 
 }  // namespace gdnsim

@@ -27,16 +27,16 @@ StatePolicy state_policy_from(const std::string& text);
 
 struct LogHeader {
   Model model;
-  std::vector<int> layers;        // positions in model.layer_ids that were run, ascending: the log's L axis. Every `layer`
-                                  // argument below is such a position, not an index of the axis.
+  std::vector<int> layers;  // positions in model.layer_ids that were run, ascending: the log's L axis. Every `layer`
+                            // argument below is such a position, not an index of the axis.
   ContractSet contracts;
-  std::string source;             // Stream::source()
-  std::int64_t first_step = 0;    // logged steps are first_step .. first_step + steps - 1
+  std::string source;           // Stream::source()
+  std::int64_t first_step = 0;  // logged steps are first_step .. first_step + steps - 1
   std::int64_t steps = 0;
   int rows = 0;
   TapSet taps{Tap::conv_out, Tap::core_out, Tap::norm_out};
   StatePolicy state;
-  std::vector<StepPlan> plans;    // [steps]
+  std::vector<StepPlan> plans;                                  // [steps]
   std::vector<std::pair<std::string, std::string>> provenance;  // empty with --no-provenance
 };
 
@@ -46,15 +46,15 @@ std::uint64_t log_size(const LogHeader& header);
 /// Writes a log from simulated steps. Attach it to `simulate` as the observer.
 class LogWriter : public Observer {
  public:
-  virtual std::int64_t committed() const = 0;     // steps whose commit record is written
+  virtual std::int64_t committed() const = 0;  // steps whose commit record is written
   virtual std::uint64_t bytes_written() const = 0;
-  virtual void close() = 0;                       // throws Error when a write or a sync failed
+  virtual void close() = 0;  // throws Error when a write or a sync failed
 };
 
 struct LogOptions {
-  bool force = false;       // replace an existing file
-  std::int64_t sync = 0;    // fdatasync around the record each N steps; 0: never
-  bool audit = false;       // rehash the whole pool each step, so that a write to a block that nothing named is seen
+  bool force = false;     // replace an existing file
+  std::int64_t sync = 0;  // fdatasync around the record each N steps; 0: never
+  bool audit = false;     // rehash the whole pool each step, so that a write to a block that nothing named is seen
 };
 
 /// Creates the skeleton, reserves its space, renames it into place and locks it. Throws Error when the target exists and
@@ -82,7 +82,7 @@ class Log : public Recording {
   virtual std::vector<std::uint64_t> digest_recurrent(std::int64_t step, int layer) = 0;  // [B, HV]
   virtual std::vector<std::uint64_t> digest_conv(std::int64_t step, int layer) = 0;       // [B]
   virtual std::uint64_t digest_pool(std::int64_t step, int layer) = 0;
-  virtual std::vector<std::uint64_t> digest_out(std::int64_t step, int layer) = 0;        // [taps]
+  virtual std::vector<std::uint64_t> digest_out(std::int64_t step, int layer) = 0;  // [taps]
   /// The chain digest of the last complete step: equal chains mean equal logs up to there.
   virtual std::array<std::uint64_t, 2> chain() = 0;
   /// Recomputes every digest of the complete steps and the chain; returns the first fault, empty `dataset` when whole.

@@ -10,10 +10,10 @@ namespace gdnsim {
 
 /// A Dot with its lane width and group size worked out for one row length.
 struct DotOrder {
-  int n = 0;       // elements of a row
-  int lane = 1;    // consecutive elements a lane sums
-  int lanes = 0;   // ceil(n / lane)
-  int group = 1;   // lanes combined by `tree`, rounded up to a power of two for a butterfly
+  int n = 0;      // elements of a row
+  int lane = 1;   // consecutive elements a lane sums
+  int lanes = 0;  // ceil(n / lane)
+  int group = 1;  // lanes combined by `tree`, rounded up to a power of two for a butterfly
   LaneOrder order = LaneOrder::sequential;
   Product product = Product::rounded;
   Exchange exchange = Exchange::plain;

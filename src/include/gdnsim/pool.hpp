@@ -25,7 +25,8 @@ class Pool {
 
   /// Copies one block out of or into the pool. Sizes are exactly model().state_bytes() and model().conv_bytes().
   virtual void read(int layer, std::int32_t block, std::span<std::byte> recurrent, std::span<std::byte> conv) const = 0;
-  virtual void write(int layer, std::int32_t block, std::span<const std::byte> recurrent, std::span<const std::byte> conv) = 0;
+  virtual void write(int layer, std::int32_t block, std::span<const std::byte> recurrent,
+                     std::span<const std::byte> conv) = 0;
   virtual void zero(int layer, std::int32_t block) = 0;
   virtual void copy(int layer, std::int32_t from, std::int32_t to) = 0;
 
@@ -59,7 +60,8 @@ class HostPool final : public Pool {
  public:
   HostPool(const Model& model, std::vector<int> layers);
   void read(int layer, std::int32_t block, std::span<std::byte> recurrent, std::span<std::byte> conv) const override;
-  void write(int layer, std::int32_t block, std::span<const std::byte> recurrent, std::span<const std::byte> conv) override;
+  void write(int layer, std::int32_t block, std::span<const std::byte> recurrent,
+             std::span<const std::byte> conv) override;
   void zero(int layer, std::int32_t block) override;
   void copy(int layer, std::int32_t from, std::int32_t to) override;
 

@@ -22,6 +22,7 @@ struct RecordOptions {
 };
 
 /// Writes `path`: the stream, and what `backend` makes of it under `contracts`. Throws what create_trace and the backend throw.
-void record_trace(Stream& stream, Backend& backend, const ContractSet& contracts, const std::string& path, const RecordOptions& options);
+void record_trace(Stream& stream, Backend& backend, const ContractSet& contracts, const std::string& path,
+                  const RecordOptions& options);
 
 }  // namespace gdnsim

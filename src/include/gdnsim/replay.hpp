@@ -73,7 +73,7 @@ struct ReplayResult {
   std::string inconclusive_because;
   ContractChoice contract;
   Comparison carried, local;
-  Slice slice;                   // as resolved
+  Slice slice;                    // as resolved
   std::int64_t opaque_steps = 0;  // steps that cannot be replayed (path 2)
   std::vector<std::string> notes;
 

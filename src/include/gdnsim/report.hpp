@@ -14,18 +14,18 @@ namespace gdnsim {
 
 /// A comparison with what a report says around it.
 struct Report {
-  std::string command;              // "replay", "diff"
-  std::vector<std::string> files;   // one, or A and B
-  std::string subject;              // one line: what the file holds
-  std::string backend;              // and why it was taken; empty for diff
+  std::string command;             // "replay", "diff"
+  std::vector<std::string> files;  // one, or A and B
+  std::string subject;             // one line: what the file holds
+  std::string backend;             // and why it was taken; empty for diff
   Verdict verdict = Verdict::inconclusive;
   std::string inconclusive_because;
-  ContractChoice contract;          // replay only
+  ContractChoice contract;  // replay only
   bool has_contract = false;
-  Comparison carried, local;        // diff uses `carried` alone
+  Comparison carried, local;  // diff uses `carried` alone
   std::vector<std::string> notes;
-  std::string repro;                // the exact command that shows the finding on the smallest slice
-  std::string next;                 // the next command to try
+  std::string repro;  // the exact command that shows the finding on the smallest slice
+  std::string next;   // the next command to try
 
   const std::optional<Divergence>& first() const { return carried.done ? carried.first : local.first; }
 };
@@ -39,6 +39,8 @@ void print_text(std::ostream& out, const Report& report);
 std::string verdict_line(const Report& report);
 nlohmann::ordered_json to_json(const Report& report);
 
+/// Text from a file, fit for a terminal: control characters become '?'.
+std::string printable(const std::string& text);
 /// Shortest decimal text that reads back as the same word of the type; "nan", "inf", "-inf" otherwise.
 std::string value_text(DType type, std::uint32_t word);
 /// "0x3f80" or "0x3f800000".

@@ -18,8 +18,8 @@ struct StepView {
   const StepPlan& plan;
   const StepInputs& inputs;
   const StepOutputs& outputs;
-  Pool& pool;      // after the step; an observer may overwrite blocks (local comparison does)
-  bool executed;   // false for a step of Path::opaque: nothing ran, outputs are stale
+  Pool& pool;     // after the step; an observer may overwrite blocks (local comparison does)
+  bool executed;  // false for a step of Path::opaque: nothing ran, outputs are stale
 };
 
 class Observer {
@@ -42,10 +42,10 @@ struct Simulation {
   Stream& stream;
   Backend& backend;
   const ContractSet& contracts;
-  std::vector<int> layers;       // positions, ascending
-  std::int64_t last_step;        // runs steps first_step .. last_step - 1
+  std::vector<int> layers;  // positions, ascending
+  std::int64_t last_step;   // runs steps first_step .. last_step - 1
   TapSet taps{Tap::conv_out, Tap::core_out, Tap::norm_out};
-  std::int64_t first_step = 0;   // above 0: the pool already holds the state before it; earlier events are not applied
+  std::int64_t first_step = 0;  // above 0: the pool already holds the state before it; earlier events are not applied
 };
 
 /// Runs the steps in order; in each step the layers in order: events, then the step, then the observer. `pool` came from

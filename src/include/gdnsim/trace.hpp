@@ -38,10 +38,10 @@ struct TraceHeader {
   std::int64_t steps = 0;           // T
   int rows = 0;                     // B
   bool has_z = false;
-  TapSet taps;                      // recorded taps, all layers (no state taps)
+  TapSet taps;  // recorded taps, all layers (no state taps)
   std::vector<Event> events;
-  std::int64_t load_rows = 0;       // N
-  std::vector<Snapshot> snapshots;  // in the order they will be written; `at` is filled in
+  std::int64_t load_rows = 0;                                   // N
+  std::vector<Snapshot> snapshots;                              // in the order they will be written; `at` is filled in
   std::vector<std::pair<std::string, std::string>> provenance;  // empty: no /provenance group
   bool has_path = false;
 };
@@ -53,9 +53,11 @@ class TraceWriter {
   virtual ~TraceWriter() = default;
   virtual void write_plan(const StepPlan& plan) = 0;
   virtual void write_inputs(std::int64_t step, int layer, const StepInputs& inputs) = 0;
-  virtual void write_load_row(std::int64_t source, std::span<const std::byte> recurrent, std::span<const std::byte> conv) = 0;
+  virtual void write_load_row(std::int64_t source, std::span<const std::byte> recurrent,
+                              std::span<const std::byte> conv) = 0;
   virtual void write_tap(Tap tap, std::int64_t step, int layer, std::span<const std::byte> rows) = 0;
-  virtual void write_snapshot(std::int64_t at, std::span<const std::byte> recurrent, std::span<const std::byte> conv) = 0;
+  virtual void write_snapshot(std::int64_t at, std::span<const std::byte> recurrent,
+                              std::span<const std::byte> conv) = 0;
   virtual void finish() = 0;
 };
 

@@ -101,8 +101,8 @@ struct Model {
 
   int layers() const { return static_cast<int>(layer_ids.size()); }
   std::int64_t dim() const { return 2LL * H * K + 1LL * HV * V; }
-  std::int64_t state_elements() const { return 1LL * HV * V * K; }          // one recurrent block
-  std::int64_t conv_elements() const { return 1LL * (W - 1) * dim(); }      // one conv block
+  std::int64_t state_elements() const { return 1LL * HV * V * K; }      // one recurrent block
+  std::int64_t conv_elements() const { return 1LL * (W - 1) * dim(); }  // one conv block
   std::size_t state_bytes() const { return static_cast<std::size_t>(state_elements()) * size_of(state_dtype); }
   std::size_t conv_bytes() const { return static_cast<std::size_t>(conv_elements()) * size_of(conv_state_dtype); }
 
