@@ -13,7 +13,7 @@ import sys
 sys.path.insert(0, os.path.join(os.path.dirname(os.path.abspath(__file__)), "..", "support"))
 from tap import Tap  # noqa: E402
 
-ROOT, PROGRAM = sys.argv[1:3]
+ROOT, PROGRAM = map(os.path.abspath, sys.argv[1:3])
 
 
 def examples(text):
