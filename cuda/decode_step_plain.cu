@@ -93,7 +93,8 @@ __device__ Normaliser normaliser(const StepView& s, X x, float* scratch) {
     return {false, length < eps ? eps : length};
   }
   const float mean = rules.qk_eps == QkEps::mean ? divide(rules, sum, static_cast<float>(s.shape.K)) : sum;
-  const float under_root = __fadd_rn(mean, eps);
+  const float added = rules.qk_eps == QkEps::sum_k ? __fmul_rn(static_cast<float>(s.shape.K), eps) : eps;
+  const float under_root = __fadd_rn(mean, added);
   if (rules.qk_norm == QkNorm::multiply) return {true, reciprocal_root(rules, under_root)};
   return {false, root(rules, under_root)};
 }

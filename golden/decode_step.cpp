@@ -72,9 +72,10 @@ Row normalised(const StepContext& context, const Row& x) {
   const Contract& contract = context.contract;
   const Scalar& f = context.scalar;
   const float sum = dot(context.qk_order, x.data(), x.data());
-  const float under_root = contract.qk_eps == QkEps::sum    ? sum + eps
-                           : contract.qk_eps == QkEps::mean ? f.div(sum, static_cast<float>(x.size())) + eps
-                                                            : sum;
+  const float under_root = contract.qk_eps == QkEps::sum     ? sum + eps
+                           : contract.qk_eps == QkEps::mean  ? f.div(sum, static_cast<float>(x.size())) + eps
+                           : contract.qk_eps == QkEps::sum_k ? sum + static_cast<float>(x.size()) * eps
+                                                             : sum;
   if (contract.qk_eps == QkEps::max) {
     const float length = f.sqrt(sum), root = length < eps ? eps : length;
     return x.unaryExpr([&](float e) { return f.div(e, root); });

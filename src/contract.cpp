@@ -79,7 +79,7 @@ std::vector<Field> make_fields() {
   f.push_back(word_field("beta", &Contract::beta, {"f32", "bf16"}));
   f.push_back(word_field("params", &Contract::params, {"f32", "bf16"}));
   f.push_back(word_field("qk_norm", &Contract::qk_norm, {"divide", "multiply"}));
-  f.push_back(word_field("qk_eps", &Contract::qk_eps, {"sum", "mean", "max"}));
+  f.push_back(word_field("qk_eps", &Contract::qk_eps, {"sum", "mean", "max", "sum-k"}));
   f.push_back(word_field("scale", &Contract::scale, {"after", "before"}));
   add_dot(f, "qk_dot", &Contract::qk_dot);
   add_dot(f, "state_dot", &Contract::state_dot);

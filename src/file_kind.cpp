@@ -1,4 +1,6 @@
 // What a file is, before anything is read from it.
+#include <cerrno>
+#include <cstring>
 #include <filesystem>
 #include <fstream>
 #include <string>
@@ -31,7 +33,7 @@ FileKind kind_of_file(const std::string& path) {
   if (std::filesystem::exists(path, missing) && !std::filesystem::is_regular_file(path, missing))
     throw error(path, ": expected a regular file");
   std::ifstream file(path, std::ios::binary);
-  if (!file) throw error(path, ": cannot be opened");
+  if (!file) throw error(path, ": cannot be opened: ", std::strerror(errno));
   char start[64] = {};
   file.read(start, sizeof start);
   const std::string_view head(start, static_cast<std::size_t>(file.gcount()));

@@ -245,8 +245,14 @@ ReplayResult replay(Stream& stream, Recording& recording, Backend& backend, cons
   refuse_missing_taps(recording, slice.layers);
   refuse_missing_states(recording, slice.layers);
   ContractChoice choice = options.contracts ? given(options) : choose_contract(stream, recording, backend, slice);
-  return settle_ties(stream, recording, backend, options,
+  ReplayResult result = settle_ties(stream, recording, backend, options,
                      run_with(stream, recording, backend, options, slice, std::move(choice)));
+  if (result.verdict == Verdict::match && !result.contract.ties.empty()) {
+    std::string names;
+    for (const ContractSet& tie : result.contract.ties) names += (names.empty() ? "" : ", ") + contract_name(tie);
+    result.notes.push_back("the first steps did not tell this contract from " + names);
+  }
+  return result;
 }
 
 }  // namespace gdnsim

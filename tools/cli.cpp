@@ -114,6 +114,8 @@ void OutputOptions::check_target(const std::vector<std::string>& others) const {
   if (std::filesystem::is_directory(json)) throw error("--json ", json, ": expected a file, found a directory");
   if (!force && std::filesystem::exists(std::filesystem::symlink_status(json)) && !is_sink(json))
     throw error(json, ": exists already; --force replaces it");
+  const std::filesystem::path folder = std::filesystem::absolute(json).parent_path();
+  if (!std::filesystem::is_directory(folder)) throw error("--json ", json, ": cannot be written: there is no folder ", folder.string());
 }
 
 void OutputOptions::write_json(const nlohmann::ordered_json& report) const {

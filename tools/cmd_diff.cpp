@@ -32,9 +32,7 @@ int run(const Options& options) {
   report.subject = "layers " + layers_text(result.slice.layers) + ", steps " + std::to_string(result.slice.first_step) +
                    ":" + std::to_string(result.slice.last_step) + "; " + describe(a.recording().model());
   report.repro = repro_command(options, report);
-  if (report.verdict == Verdict::diverged)
-    report.next = "gdnsim replay " + shell_word(options.a) + " and gdnsim replay " + shell_word(options.b) +
-                  ": which of the two keeps its contract?";
+  if (report.verdict == Verdict::diverged) report.next = "gdnsim replay " + shell_word(options.a);
   if (options.output.json_on_stdout())
     say(options.output, verdict_line(report));
   else

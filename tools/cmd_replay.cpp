@@ -1,4 +1,5 @@
 // gdnsim replay: run a recording again and localise the first divergence.
+#include <algorithm>
 #include <iostream>
 
 #include "cli.hpp"
@@ -62,15 +63,21 @@ std::string repro_command(const Options& options, const Report& report, bool fro
   return command;
 }
 
+/// Did the chosen contract reproduce the first steps of every path? Then what differs later is hardly another rounding rule.
+bool probe_was_clean(const ContractChoice& choice) {
+  return !choice.tried.empty() && std::ranges::all_of(choice.tried, [&](const Candidate& candidate) {
+    return candidate.differing == 0 || candidate.name != choice.contracts.of(candidate.path).name;
+  });
+}
+
 std::string next_command(const Options& options, const Report& report) {
   const std::string file = shell_word(options.file);
   if (report.verdict == Verdict::match) return "";
-  if (options.contract != "auto" && report.verdict == Verdict::diverged)
-    return "gdnsim replay " + file + " --contract auto";
-  if (report.verdict == Verdict::diverged)
-    return "gdnsim contracts --show " + shell_word(report.contract.contracts.decode.name) +
-           " > my.contract, change a choice, gdnsim replay " + file + " --contract my.contract";
-  return "gdnsim info " + file;
+  if (report.verdict == Verdict::inconclusive) return "gdnsim info " + file;
+  if (options.contract != "auto") return "gdnsim replay " + file + " --contract auto";
+  if (!probe_was_clean(report.contract)) return "gdnsim fit " + file;
+  return "gdnsim replay " + file + " --contract " + shell_word(contract_name(report.contract.contracts)) +
+         " --mode local --layers " + std::to_string(report.first()->layer);
 }
 
 int run(const Options& options) {
@@ -93,6 +100,9 @@ int run(const Options& options) {
   report.backend = chosen.reason + "; " + chosen.backend->description();
   report.repro = repro_command(options, report, input.log && options.contract == "auto");
   report.next = next_command(options, report);
+  if (report.verdict == Verdict::diverged && options.contract == "auto" && probe_was_clean(report.contract))
+    report.notes.push_back("the contract reproduces the first steps to the bit, so look for something that happened rather than a "
+                           "rounding rule: a block, a row, a step");
   if (options.output.json_on_stdout())
     say(options.output, verdict_line(report));
   else
@@ -107,7 +117,7 @@ void add_replay(CLI::App& root, Job& job) {
   auto options = std::make_shared<Options>();
   CLI::App* command =
       root.add_subcommand("replay", "run a trace with recorded outputs, or a log, again and find the first divergence");
-  command->footer("Example: gdnsim replay traces/h200_k64_3layers.h5 --contract auto --json report.json");
+  command->footer("Example: gdnsim replay traces/h200_k64_3layers.h5 --contract golden");
   command->add_option("FILE", options->file, "a trace with recorded outputs, or a log")->required();
   command->add_option("--contract", options->contract, "auto, a preset's name or a contract file")
       ->capture_default_str();

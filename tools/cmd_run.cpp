@@ -86,6 +86,20 @@ class Recorder final : public Observer {
   Progress& progress_;
 };
 
+/// An interrupted log need not be thrown away.
+void offer_resume(const Options& options) {
+  if (options.resume || options.output.force || !std::filesystem::is_regular_file(options.log)) return;
+  std::int64_t complete = 0, declared = 0;
+  try {
+    const auto log = open_log(options.log);
+    complete = log->steps(), declared = log->declared_steps();
+  } catch (const Error&) {
+    return;  // not a log: `create_log` says what is there
+  }
+  if (complete < declared)
+    throw error(options.log, ": is incomplete (", complete, " of ", declared, " steps); --resume goes on with it, --force replaces it");
+}
+
 LogHeader make_header(const Options& options, Stream& stream, const Slice& slice, const ContractSet& contracts) {
   LogHeader header;
   header.model = stream.model();
@@ -113,6 +127,9 @@ int run(const Options& options) {
   const ContractChoice contract = choose(options, input, *chosen.backend, slice);
   LogHeader header = make_header(options, stream, slice, contract.contracts);
   header.provenance = provenance(options, input, *chosen.backend, contract.chosen_by);
+  require_defined(contract.contracts.decode, stream.model());
+  require_defined(contract.contracts.mixed, stream.model());
+  offer_resume(options);
   say(options.output, "backend " + chosen.reason);
   say(options.output, "contract " + contract.contracts.decode.name + ", " + contract.chosen_by);
   say(options.output, options.log + " will take " + bytes_text(log_size(header)));
@@ -120,8 +137,6 @@ int run(const Options& options) {
   LogOptions log_options = options.log_options;
   log_options.force = options.output.force;
   const Simulation simulation{stream, *chosen.backend, contract.contracts, slice.layers, slice.last_step, header.taps};
-  require_defined(contract.contracts.decode, stream.model());
-  require_defined(contract.contracts.mixed, stream.model());
   const auto pool = chosen.backend->make_pool(stream.model(), slice.layers);
   const bool resume = options.resume && std::filesystem::exists(options.log);
   const auto log = resume ? resume_log(options.log, header, log_options) : create_log(options.log, header, log_options);
@@ -156,7 +171,7 @@ int run(const Options& options) {
 void add_run(CLI::App& root, Job& job) {
   auto options = std::make_shared<Options>();
   CLI::App* command = root.add_subcommand("run", "drive a trace or a recipe through the layers and write the log");
-  command->footer("Example: gdnsim run traces/recipes/tiny.json -o tiny.log.h5 --contract golden");
+  command->footer("Example: gdnsim run traces/recipes/small_k64.json -o small.log.h5 --contract triton-sm90");
   command->add_option("TRACE", options->file, "a trace, or a recipe (JSON)")->required();
   command->add_option("-o,--output", options->log, "the log to write")
       ->required()

@@ -25,6 +25,14 @@ int printed(int code) {
   return std::cout ? code : fail("stdout: cannot be written");
 }
 
+/// Where the options of what was asked are listed.
+std::string help_of(const CLI::App& root, int argc, char** argv) {
+  for (const CLI::App* command : root.get_subcommands([](const CLI::App*) { return true; }))
+    for (int i = 1; i < argc; ++i)
+      if (command->get_name() == argv[i]) return " (gdnsim " + command->get_name() + " --help lists the options)";
+  return " (gdnsim --help lists the commands)";
+}
+
 /// Parses, then runs the chosen job. Usage errors, bad files and exhausted memory all end in one line and exit code 2.
 int run(CLI::App& root, const Job& job, int argc, char** argv) {
   try {
@@ -33,8 +41,8 @@ int run(CLI::App& root, const Job& job, int argc, char** argv) {
   } catch (const CLI::ParseError& problem) {
     if (problem.get_exit_code() == 0) return printed(root.exit(problem));  // --help, --version
     if (const auto words = root.remaining(); !words.empty() && root.get_subcommands().empty())
-      return fail(words.front() + ": no such command or option (gdnsim --help lists the commands and options)");
-    return fail(std::string(problem.what()) + " (gdnsim --help lists the commands and options)");
+      return fail(words.front() + ": no such command or option" + help_of(root, argc, argv));
+    return fail(problem.what() + help_of(root, argc, argv));
   } catch (const Error& problem) {
     return fail(problem.what());
   } catch (const std::bad_alloc&) {
@@ -62,6 +70,7 @@ int main(int argc, char** argv) {
   add_replay(root, job);
   add_diff(root, job);
   add_synth(root, job);
+  add_fit(root, job);
   add_info(root, job);
   add_verify(root, job);
   add_contracts(root, job);

@@ -52,6 +52,7 @@ const std::set<std::string> kMustBeCaught = {
     "norm = hf",
     "params = bf16",
     "qk_eps = mean",
+    "qk_eps = sum-k",
     "qk_norm = multiply",
     "scale = before",
     "softplus = log1p",

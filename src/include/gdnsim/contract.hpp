@@ -31,9 +31,14 @@ enum class Softplus : std::uint8_t {
   log_libdevice
 };  // log1p(e^s); log(1 + e^s), exact or libdevice's ftz form
 enum class Beta : std::uint8_t { f32, bf16 };
-enum class Params : std::uint8_t { f32, bf16 };           // A_log and dt_bias as stored, or rounded through bf16
-enum class QkNorm : std::uint8_t { divide, multiply };    // x / sqrt(n), or (1/sqrt(n)) * x with the contract's rsqrt
-enum class QkEps : std::uint8_t { sum, mean, max };       // sum + eps; sum/K + eps; max(sqrt(sum), eps)
+enum class Params : std::uint8_t { f32, bf16 };         // A_log and dt_bias as stored, or rounded through bf16
+enum class QkNorm : std::uint8_t { divide, multiply };  // x / sqrt(n), or (1/sqrt(n)) * x with the contract's rsqrt
+enum class QkEps : std::uint8_t {
+  sum,   // sum + eps
+  mean,  // sum/K + eps
+  max,   // max(sqrt(sum), eps)
+  sum_k  // sum + K*eps: the mean's eps, with unit length kept
+};
 enum class Scale : std::uint8_t { after, before };        // q * scale after its norm, or before it
 enum class Update : std::uint8_t { multiply_add, fma };   // S + round(u*k), or fma(k, u, S)
 enum class StateStore : std::uint8_t { declared, bf16 };  // as the state dtype says, or rounded through bf16 as well

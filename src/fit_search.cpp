@@ -1,0 +1,170 @@
+// Coordinate descent over contracts, and the choices it goes through.
+#include "fit_search.hpp"
+
+#include <algorithm>
+
+#include "gdnsim/order.hpp"
+
+namespace gdnsim::fitting {
+namespace {
+
+/// What an order comes down to for its row: choices that cannot show are set to their first value.
+DotOrder plain(DotOrder order) {
+  if (order.lane == 1) order.order = LaneOrder::sequential, order.product = Product::rounded;
+  if (order.exchange == Exchange::fused) order.product = Product::rounded;
+  if (order.lanes <= order.group) order.groups = Tree::sequential;
+  if (order.lanes == 1 && order.exchange == Exchange::plain) order.tree = Tree::sequential, order.group = 1;
+  return order;
+}
+
+/// A fused exchange is defined for lanes of 1 and groups of 2 to 128 only.
+bool possible(const Dot& dot) {
+  return dot.exchange == Exchange::plain || (dot.lane == Lane::one && dot.group >= 2 && dot.group <= 128);
+}
+
+template <class Use>
+void for_each_dot(const Use& use) {
+  constexpr Tree trees[] = {Tree::widest, Tree::narrowest, Tree::sequential};
+  for (Lane lane :
+       {Lane::one, Lane::two, Lane::four, Lane::eight, Lane::sixteen, Lane::row_32nd, Lane::bytes16, Lane::whole})
+    for (int group : {0, 32, 16, 8, 4, 2, 64, 128})
+      for (LaneOrder order : {LaneOrder::sequential, LaneOrder::swapped})
+        for (Product product : {Product::rounded, Product::fma})
+          for (Exchange exchange : {Exchange::plain, Exchange::fused})
+            for (Tree tree : trees)
+              for (Tree groups : trees) use(Dot{lane, order, product, exchange, tree, group, groups});
+}
+
+}  // namespace
+
+Dimension field_dimension(const std::string& field) {
+  Dimension dimension{field, {}};
+  for (const std::string& value : contract_field_values(field))
+    dimension.values.push_back([field, value](Contract& contract) { set_contract_field(contract, field, value); });
+  return dimension;
+}
+
+std::vector<Functions> all_functions() {
+  std::vector<Functions> all;
+  for (Exp exp : {Exp::exact, Exp::ex2})
+    for (Div div : {Div::ieee, Div::full, Div::reciprocal})
+      for (Negate negate : {Negate::sign, Negate::subtract}) all.push_back({exp, div, negate});
+  return all;
+}
+
+Functions functions_of(const Contract& contract) { return {contract.exp, contract.div, contract.negate}; }
+
+void set_functions(Contract& contract, const Functions& functions) {
+  contract.exp = functions.exp;
+  contract.div = functions.div;
+  contract.negate = functions.negate;
+}
+
+Dimension functions_dimension(const std::vector<Functions>& allowed) {
+  Dimension dimension{"exp, div, negate", {}};
+  for (const Functions& functions : allowed)
+    dimension.values.push_back([functions](Contract& contract) { set_functions(contract, functions); });
+  return dimension;
+}
+
+Dimension dot_dimension(const std::string& name, Dot Contract::*dot, int n, const DotContext& context) {
+  Dimension dimension{name, {}};
+  std::vector<DotOrder> seen;
+  const auto add = [&](const Dot& value) {
+    if (!possible(value)) return;
+    const DotOrder order = plain(resolve(value, n, context));
+    if (std::ranges::find(seen, order) != seen.end()) return;
+    seen.push_back(order);
+    dimension.values.push_back([dot, value](Contract& contract) { contract.*dot = value; });
+  };
+  for (const Contract& preset : contract_presets()) add(preset.*dot);
+  for_each_dot(add);
+  return dimension;
+}
+
+Found Search::try_one(const Contract& contract) {
+  ++trials_;
+  return {contract, evaluate(probe_, backend_, contract)};
+}
+
+bool Search::better(Found& found, const Contract& contract) {
+  if (contract == found.contract || done(found)) return false;
+  ++trials_;
+  const Score score = evaluate(probe_, backend_, contract, found.score.cost);
+  if (score.cost >= found.score.cost) return false;
+  found = {contract, score};
+  return true;
+}
+
+bool Search::try_values(Found& found, const Dimension& dimension) {
+  bool any = false;
+  for (const auto& set : dimension.values) {
+    Contract contract = found.contract;
+    set(contract);
+    any |= better(found, contract);
+  }
+  return any;
+}
+
+bool Search::try_pairs(Found& found, const Dimension& a, const Dimension& b) {
+  const Contract from = found.contract;
+  for (const auto& set_a : a.values)
+    for (const auto& set_b : b.values) {
+      Contract contract = from;
+      set_a(contract), set_b(contract);
+      if (better(found, contract)) return true;
+      if (done(found)) return false;
+    }
+  return false;
+}
+
+bool Search::exact(Found& found, const Contract& contract) {
+  if (deadline_.over()) return false;
+  ++trials_;
+  const Score score = evaluate(probe_, backend_, contract, 1);
+  if (score.cost == 0) found = {contract, score};
+  return score.cost == 0;
+}
+
+bool Search::exact_nearby(Found& found, const std::vector<Dimension>& single, const std::vector<Dimension>& dots) {
+  if (found.score.cost == 0) return true;
+  const Contract from = found.contract;
+  const auto with = [](Contract contract, const auto& set) { return set(contract), contract; };
+  for (const auto* dimensions : {&single, &dots})
+    for (const Dimension& dimension : *dimensions)
+      for (const auto& set : dimension.values)
+        if (exact(found, with(from, set))) return true;
+  for (std::size_t i = 0; i < single.size(); ++i)
+    for (std::size_t j = i + 1; j < single.size(); ++j)
+      for (const auto& first : single[i].values)
+        for (const auto& second : single[j].values)
+          if (exact(found, with(with(from, first), second))) return true;
+  return false;
+}
+
+bool Search::round(Found& found, const std::vector<Dimension>& single, const std::vector<Dimension>& dots) {
+  bool any = false;
+  for (const Dimension& dimension : single) any |= try_values(found, dimension);
+  for (const Dimension& dimension : dots) any |= try_values(found, dimension);
+  return any;
+}
+
+bool Search::escape(Found& found, const std::vector<Dimension>& single, const std::vector<Dimension>& dots) {
+  for (std::size_t i = 0; i < single.size(); ++i)
+    for (std::size_t j = i + 1; j < single.size(); ++j)
+      if (try_pairs(found, single[i], single[j])) return true;
+  for (const Dimension& a : single)
+    for (const Dimension& b : dots)
+      if (try_pairs(found, a, b)) return true;
+  return false;
+}
+
+void Search::descend(Found& found, const std::vector<Dimension>& single, const std::vector<Dimension>& dots) {
+  while (!done(found) && round(found, single, dots)) continue;
+}
+
+void Search::descend_by_pairs(Found& found, const std::vector<Dimension>& single, const std::vector<Dimension>& dots) {
+  while (!done(found) && (round(found, single, dots) || escape(found, single, dots))) continue;
+}
+
+}  // namespace gdnsim::fitting

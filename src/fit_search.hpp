@@ -1,0 +1,84 @@
+// The search over contracts on one probe: descent one choice at a time, then by pairs. Private to fit.
+#pragma once
+
+#include <algorithm>
+#include <chrono>
+#include <functional>
+#include <string>
+#include <vector>
+
+#include "fit_probe.hpp"
+#include "gdnsim/order.hpp"
+
+namespace gdnsim::fitting {
+
+/// One thing that can be chosen, and every way to choose it.
+struct Dimension {
+  std::string name;
+  std::vector<std::function<void(Contract&)>> values;
+};
+
+Dimension field_dimension(const std::string& field);
+/// exp, div and negate are shared by all stages: those combinations that the stages before left possible.
+struct Functions {
+  Exp exp;
+  Div div;
+  Negate negate;
+  bool operator==(const Functions&) const = default;
+};
+std::vector<Functions> all_functions();
+Functions functions_of(const Contract& contract);
+void set_functions(Contract& contract, const Functions& functions);
+Dimension functions_dimension(const std::vector<Functions>& allowed);
+/// Every plausible order of summing rows of n elements, those of the presets first; no two of them are the same for
+/// this row.
+Dimension dot_dimension(const std::string& name, Dot Contract::*dot, int n, const DotContext& context);
+
+class Deadline {
+ public:
+  explicit Deadline(double seconds)
+      : end_(Clock::now() + std::chrono::duration_cast<Clock::duration>(std::chrono::duration<double>(seconds))) {}
+  bool over() const { return Clock::now() >= end_; }
+  double left() const { return std::max(0.0, std::chrono::duration<double>(end_ - Clock::now()).count()); }
+
+ private:
+  using Clock = std::chrono::steady_clock;
+  Clock::time_point end_;
+};
+
+struct Found {
+  Contract contract;
+  Score score;
+};
+
+/// Searches one probe. `trials` counts the contracts tried.
+class Search {
+ public:
+  Search(Probe& probe, Backend& backend, const Deadline& deadline)
+      : probe_(probe), backend_(backend), deadline_(deadline) {}
+  Found try_one(const Contract& contract);
+  /// The contract one change (or two, neither a dot) away from a start that reproduces the probe exactly, if there
+  /// is one.
+  bool exact_nearby(Found& found, const std::vector<Dimension>& single, const std::vector<Dimension>& dots);
+  /// Betters `found` one choice at a time until it is exact, nothing helps, or time is up.
+  void descend(Found& found, const std::vector<Dimension>& single, const std::vector<Dimension>& dots);
+  /// The same, and where one choice does not help, two at a time.
+  void descend_by_pairs(Found& found, const std::vector<Dimension>& single, const std::vector<Dimension>& dots);
+  std::int64_t trials() const { return trials_; }
+
+ private:
+  bool round(Found& found, const std::vector<Dimension>& single, const std::vector<Dimension>& dots);
+  bool escape(Found& found, const std::vector<Dimension>& single, const std::vector<Dimension>& dots);
+  bool exact(Found& found, const Contract& contract);
+  bool better(Found& found, const Contract& contract);
+  bool try_values(Found& found, const Dimension& dimension);
+  bool try_pairs(Found& found, const Dimension& a, const Dimension& b);
+  bool done(const Found& found) const { return found.score.cost == 0 || deadline_.over(); }
+
+  Probe& probe_;
+  Backend& backend_;
+  const Deadline& deadline_;
+  std::int64_t trials_ = 0;
+};
+
+}  // namespace gdnsim::fitting

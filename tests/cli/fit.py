@@ -1,0 +1,97 @@
+#!/usr/bin/env python3
+"""fit finds contracts from recordings alone: presets, altered contracts, and says so when it cannot.
+
+Recordings are made here, under contracts that fit is not told.
+
+fit.py ROOT PROGRAM
+"""
+
+import os
+import sys
+import tempfile
+
+HERE = os.path.dirname(os.path.abspath(__file__))
+sys.path.insert(0, os.path.join(HERE, "..", "support"))
+from program import Checks, Program  # noqa: E402
+from tap import Tap  # noqa: E402
+
+SAMPLE = "h200_k64_3layers.h5"
+# field = value as the fit should name them; each is told from the preset by the sample's data.
+ALTERED = [
+    ["beta = bf16"],
+    ["head_map = tiled"],
+    ["update = multiply-add"],
+    ["qk_eps = sum-k"],
+    ["params = bf16"],
+    ["norm = gate-first"],
+    ["softplus = log1p"],
+    ["beta = bf16", "update = multiply-add"],
+]
+
+
+def altered_contract(program, folder, changes):
+    """triton-sm90 with changes, as a file."""
+    text = program("contracts", "--show", "triton-sm90").out
+    lines = text.split("[mixed]")[0].replace("[decode]\n", "").replace("name = triton-sm90", "name = altered")
+    wanted = {change.split(" = ")[0]: change for change in changes}
+    lines = [wanted.get(line.split(" = ")[0], line) for line in lines.splitlines()]
+    path = os.path.join(folder, "altered.contract")
+    with open(path, "w", encoding="utf-8") as stream:
+        stream.write("\n".join(lines) + "\n")
+    return path
+
+
+def check_altered(checks, sample, folder, changes):
+    """A log of the sample run under an altered contract; fit does not read what a log says of its contracts."""
+    name = " and ".join(changes)
+    contract = altered_contract(checks.program, folder, changes)
+    log = os.path.join(folder, "altered.log.h5")
+    run = ["run", sample, "-o", log, "--contract", contract, "--backend", "golden", "--force"]
+    checks.does(f"{name}: recorded", run)
+    done = checks.program("fit", log, "--trace", sample, "--json", "-")
+    found = done.json["paths"][0] if done.code in (0, 1) else {}
+    checks.tap.check(
+        done.code == 0 and found["nearest_preset"] == "triton-sm90" and found["changes"] == changes,
+        f"{name}: found",
+        f"{found.get('nearest_preset')} {found.get('changes')}\n{done.err}",
+    )
+
+
+def check_file(checks, sample, folder):
+    """-o writes what --contract reads, and never over a file."""
+    path = os.path.join(folder, "fitted.contract")
+    done = checks.ends("fit of a sample", ["fit", sample, "-o", path], 0, "match")
+    checks.tap.check("equals preset triton-sm90" in done.out, "it is the preset", done)
+    checks.ends("replay under the file", ["replay", sample, "--contract", path], 0, "match")
+    with open(path, "rb") as stream:
+        before = stream.read()
+    checks.refused("no overwriting", ["fit", sample, "-o", path], "exists already")
+    with open(path, "rb") as stream:
+        checks.tap.check(stream.read() == before, "the file is as it was")
+    checks.ends("--force overwrites", ["fit", sample, "-o", path, "--force"], 0, "match")
+
+
+def check_undecided(checks, sample):
+    report = checks.does("fit --json", ["fit", sample, "--json", "-"]).json
+    undecided = {u["field"]: u for u in report["paths"][0]["undecided"]}
+    checks.tap.check(report["schema"] == "gdnsim.fit/1", "schema", report["schema"])
+    checks.tap.check(undecided.get("conv_bias", {}).get("because") == "no bias", "no bias, no order of it", undecided)
+    decided = "update" not in undecided and "exp" not in undecided
+    checks.tap.check(decided, "what the bits decide is not listed", undecided)
+
+
+def main():
+    root, program = sys.argv[1], Program(sys.argv[2])
+    tap = Tap()
+    checks = Checks(tap, program)
+    sample = os.path.join(root, "traces", SAMPLE)
+    with tempfile.TemporaryDirectory() as folder:
+        check_file(checks, sample, folder)
+        check_undecided(checks, sample)
+        for changes in ALTERED:
+            check_altered(checks, sample, folder, changes)
+    return tap.finish()
+
+
+if __name__ == "__main__":
+    sys.exit(main())
