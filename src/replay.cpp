@@ -166,6 +166,7 @@ ReplayResult settle_ties(Stream& stream, Recording& recording, Backend& backend,
   if (best == nullptr) return result;
   ContractChoice choice = result.contract;
   choice.contracts = *best;
+  choice.ties.clear();  // the whole has told
   choice.chosen_by += "; of those that were as good, " + contract_name(*best) + " goes furthest on the whole";
   return run_with(stream, recording, backend, options, result.slice, std::move(choice));
 }
@@ -246,7 +247,7 @@ ReplayResult replay(Stream& stream, Recording& recording, Backend& backend, cons
   refuse_missing_states(recording, slice.layers);
   ContractChoice choice = options.contracts ? given(options) : choose_contract(stream, recording, backend, slice);
   ReplayResult result = settle_ties(stream, recording, backend, options,
-                     run_with(stream, recording, backend, options, slice, std::move(choice)));
+                                    run_with(stream, recording, backend, options, slice, std::move(choice)));
   if (result.verdict == Verdict::match && !result.contract.ties.empty()) {
     std::string names;
     for (const ContractSet& tie : result.contract.ties) names += (names.empty() ? "" : ", ") + contract_name(tie);
