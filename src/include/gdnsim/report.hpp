@@ -8,6 +8,7 @@
 
 #include "gdnsim/compare.hpp"
 #include "gdnsim/diff.hpp"
+#include "gdnsim/mechanism.hpp"
 #include "gdnsim/replay.hpp"
 
 namespace gdnsim {
@@ -23,6 +24,9 @@ struct Report {
   ContractChoice contract;  // replay only
   bool has_contract = false;
   Comparison carried, local;  // diff uses `carried` alone
+  bool searched = false;              // were mechanisms looked for? (explain)
+  std::vector<Mechanism> mechanisms;  // what was found, `unexplained` included
+  std::vector<std::string> tried;     // what was re-run in the search
   std::vector<std::string> notes;
   std::string repro;  // the exact command that shows the finding on the smallest slice
   std::string next;   // the next command to try

@@ -1,0 +1,32 @@
+// Explain: why a recording differs from its replay. Hypotheses - contract choices and faults alike - are re-run on the smallest
+// slice; those that give the recorded bits are reported, with their scope. Nothing here knows a tolerance.
+#pragma once
+
+#include <functional>
+#include <string>
+#include <vector>
+
+#include "gdnsim/mechanism.hpp"
+#include "gdnsim/replay.hpp"
+
+namespace gdnsim {
+
+struct ExplainOptions {
+  Slice slice;
+  std::optional<ContractSet> contracts;  // what the provider is held to; absent: the preset nearest to the recorded bits
+  std::string contracts_from;
+  double seconds = 120;  // for the search; the replays come on top
+  std::function<void(const std::string& stage)> progress;
+};
+
+struct Explanation {
+  ReplayResult replay;                // under the contract that the provider is held to
+  std::vector<Mechanism> mechanisms;  // in execution order of their scopes; `unexplained` last
+  std::vector<std::string> tried;     // what was re-run: "wrong-block: 12 re-runs, none gives the recorded bits"
+  bool complete = false;              // with all mechanisms together every recorded bit is reproduced
+};
+
+/// Throws what `replay` throws.
+Explanation explain(Stream& stream, Recording& recording, Backend& backend, const ExplainOptions& options);
+
+}  // namespace gdnsim
