@@ -44,6 +44,7 @@ Rules rules_of(const Contract& c) {
           .softplus = c.softplus,
           .beta = c.beta,
           .params = c.params,
+          .decay = c.decay,
           .qk_norm = c.qk_norm,
           .qk_eps = c.qk_eps,
           .scale = c.scale,

@@ -106,7 +106,8 @@ __device__ float normalised(const Rules& rules, const Normaliser& n, float x) {
 /// One head: from `in` of conv_out to `out`. q is scaled, k never.
 __device__ void norm_head(const StepView& s, std::int64_t in, float* out, bool scaled, float* scratch) {
   const float scale = s.shape.scale;
-  const bool before = scaled && s.rules.scale == Scale::before, after = scaled && !before, norm = s.shape.qk_l2norm;
+  const bool before = scaled && s.rules.scale == Scale::before, after = scaled && !before;
+  const bool norm = s.shape.qk_l2norm && s.rules.qk_norm != QkNorm::none;
   const auto x = [&](int i) {
     const float value = load(s.shape.act_type, s.out.conv_out, in + i);
     return before ? __fmul_rn(value, scale) : value;
@@ -138,6 +139,14 @@ __device__ float param(const StepView& s, float x) {
   return s.rules.params == Params::bf16 ? rounded_to(DType::bf16, x) : x;
 }
 
+/// The factor of the state from its log.
+__device__ float decay_of(const Rules& rules, float g) {
+  if (rules.decay == Decay::none) return 1.0f;
+  if (rules.decay == Decay::linear) return g;
+  const float factor = exp_of(rules, g);
+  return rules.decay == Decay::twice ? exp_of(rules, factor) : factor;
+}
+
 __global__ void gates_kernel(StepView s) {
   for (std::int64_t at = first_thread(); at < s.shape.rows * s.shape.HV; at += all_threads()) {
     const std::int64_t row = at / s.shape.HV, head = at % s.shape.HV;
@@ -149,7 +158,7 @@ __global__ void gates_kernel(StepView s) {
     const float beta = sigmoid(s.rules, load(s.shape.act_type, s.in.b, at));
 
     s.out.g[at] = canonical(g);
-    s.out.decay[at] = canonical(exp_of(s.rules, g));
+    s.out.decay[at] = canonical(decay_of(s.rules, g));
     s.out.beta[at] = s.rules.beta == Beta::bf16 ? rounded_to(DType::bf16, beta) : canonical(beta);
   }
 }

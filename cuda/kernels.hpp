@@ -22,6 +22,7 @@ struct Rules {
   Softplus softplus;
   Beta beta;
   Params params;
+  Decay decay;
   QkNorm qk_norm;
   QkEps qk_eps;
   Scale scale;

@@ -89,6 +89,22 @@ float rounded_param(const StepContext& context, float x) {
   return context.contract.params == Params::bf16 ? rounded_to(DType::bf16, x) : x;
 }
 
+/// The factor of the state from its log (rule A2.4).
+float decay_of(const StepContext& context, float g) {
+  const Scalar& f = context.scalar;
+  switch (context.contract.decay) {
+    case Decay::exp:
+      return f.exp(g);
+    case Decay::linear:
+      return g;
+    case Decay::twice:
+      return f.exp(f.exp(g));
+    case Decay::none:
+      break;
+  }
+  return 1.0f;
+}
+
 int key_head(const StepContext& context, int head) {
   const Model& model = context.model;
   return context.contract.head_map == HeadMap::grouped ? head / (model.HV / model.H) : head % model.H;
@@ -171,17 +187,18 @@ void normalise_head(const StepContext& context, int row, int head, Values& value
   const Model& model = context.model;
   const std::int64_t K = model.K, in_q = row * model.dim() + head * K, in_k = in_q + model.H * K;
   const bool scale_first = context.contract.scale == Scale::before;
+  const bool norm = model.use_qk_l2norm && context.contract.qk_norm != QkNorm::none;
   Row q(K), k(K);
   widen(model.act_dtype, values.conv_out.data(), in_q, K, q.data());
   widen(model.act_dtype, values.conv_out.data(), in_k, K, k.data());
   if (scale_first) q = q * model.scale;
-  if (model.use_qk_l2norm) {
+  if (norm) {
     q = normalised(context, q);
     k = normalised(context, k);
   }
   if (!scale_first) q = q * model.scale;
   canonicalise(q);
-  if (model.use_qk_l2norm) canonicalise(k);  // without a norm k is a copy and keeps its payload
+  if (norm) canonicalise(k);  // without a norm k is a copy and keeps its payload
   const std::int64_t out = (1LL * row * model.H + head) * K;
   values.q.segment(out, K) = q;
   values.k.segment(out, K) = k;
@@ -202,7 +219,7 @@ void gates(const StepContext& context, int row, int head, Values& values) {
   if (context.contract.beta == Beta::bf16) beta = rounded_to(DType::bf16, beta);
 
   values.g[at] = canonical(g);
-  values.decay[at] = canonical(f.exp(g));
+  values.decay[at] = canonical(decay_of(context, g));
   values.beta[at] = canonical(beta);
 }
 

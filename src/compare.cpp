@@ -1,56 +1,13 @@
 #include "gdnsim/compare.hpp"
 
 #include <algorithm>
-#include <bit>
-#include <cmath>
-#include <cstring>
 #include <limits>
 #include <tuple>
 
-#include "gdnsim/arith.hpp"
 #include "gdnsim/error.hpp"
 
 namespace gdnsim {
 namespace {
-
-std::uint32_t sign_bit(DType type) { return type == DType::f32 ? 0x80000000u : 0x8000u; }
-std::uint32_t infinity_bits(DType type) {
-  return type == DType::f32 ? 0x7F800000u : type == DType::bf16 ? 0x7F80u : 0x7C00u;
-}
-std::uint32_t magnitude(DType type, std::uint32_t word) { return word & ~sign_bit(type); }
-bool is_nan(DType type, std::uint32_t word) { return magnitude(type, word) > infinity_bits(type); }
-
-/// Places the words of a type on one line: ..., -denormal, -0, +0, +denormal, ...
-std::int64_t ordered(DType type, std::uint32_t word) {
-  const std::int64_t size = magnitude(type, word);
-  return (word & sign_bit(type)) != 0 ? -size - 1 : size;
-}
-
-void count_pair(TapCount& count, DType type, std::uint32_t got, std::uint32_t want) {
-  ++count.differing;
-  if (const auto ulp = ulp_distance(type, got, want)) {
-    count.max_ulp = std::max(count.max_ulp, *ulp);
-    const double distance = std::fabs(value_of(type, got) - value_of(type, want));
-    count.max_abs = std::max(count.max_abs, distance);
-  }
-}
-
-/// Counts one run of words; returns the index of the first that differs, or -1.
-std::int64_t compare_words(DType type, std::span<const std::byte> got, std::span<const std::byte> want,
-                           TapCount& count) {
-  GDNSIM_CHECK(got.size() == want.size());
-  const std::size_t n = got.size() / size_of(type);
-  count.compared += n;
-  if (std::memcmp(got.data(), want.data(), got.size()) == 0) return -1;
-  std::int64_t first = -1;
-  for (std::size_t i = 0; i < n; ++i) {
-    const std::uint32_t a = word_at(type, got, i), b = word_at(type, want, i);
-    if (a == b) continue;
-    if (first < 0) first = static_cast<std::int64_t>(i);
-    count_pair(count, type, a, b);
-  }
-  return first;
-}
 
 /// The taps an operation reads, and whether it reads the block's state from before the step.
 struct Reads {
@@ -82,58 +39,9 @@ bool is_inner(Tap tap) { return tap != Tap::conv_out && tap != Tap::core_out && 
 
 }  // namespace
 
-std::string_view name_of(DiffClass value) {
-  constexpr std::string_view words[] = {"rounding", "signed-zero", "nan-payload", "nan", "inf", "digest"};
-  return words[static_cast<std::size_t>(value)];
-}
-
 std::string_view name_of(InputsMatched value) {
   constexpr std::string_view words[] = {"unknown", "equal", "different"};
   return words[static_cast<std::size_t>(value)];
-}
-
-std::uint32_t word_at(DType type, std::span<const std::byte> words, std::size_t i) {
-  if (type == DType::f32) {
-    std::uint32_t word;
-    std::memcpy(&word, words.data() + 4 * i, 4);
-    return word;
-  }
-  std::uint16_t word;
-  std::memcpy(&word, words.data() + 2 * i, 2);
-  return word;
-}
-
-double value_of(DType type, std::uint32_t word) {
-  switch (type) {
-    case DType::f32:
-      return float_of(word);
-    case DType::bf16:
-      return f32_from_bf16(static_cast<std::uint16_t>(word));
-    case DType::f16:
-      return f32_from_f16(static_cast<std::uint16_t>(word));
-  }
-  return 0;
-}
-
-std::optional<std::uint64_t> ulp_distance(DType type, std::uint32_t a, std::uint32_t b) {
-  if (is_nan(type, a) || is_nan(type, b)) return std::nullopt;
-  const std::int64_t distance = ordered(type, a) - ordered(type, b);
-  return static_cast<std::uint64_t>(distance < 0 ? -distance : distance);
-}
-
-DiffClass classify(DType type, std::uint32_t a, std::uint32_t b) {
-  if (is_nan(type, a) && is_nan(type, b)) return DiffClass::nan_payload;
-  if (is_nan(type, a) || is_nan(type, b)) return DiffClass::nan;
-  if (magnitude(type, a) == infinity_bits(type) || magnitude(type, b) == infinity_bits(type)) return DiffClass::inf;
-  return magnitude(type, a | b) == 0 ? DiffClass::signed_zero : DiffClass::rounding;
-}
-
-void TapCount::add(const TapCount& other) {
-  compared += other.compared;
-  differing += other.differing;
-  not_compared += other.not_compared;
-  max_ulp = std::max(max_ulp, other.max_ulp);
-  max_abs = std::max(max_abs, other.max_abs);
 }
 
 bool precedes(const Divergence& a, const Divergence& b) {
@@ -145,7 +53,10 @@ bool precedes(const Divergence& a, const Divergence& b) {
 }
 
 LayerComparer::LayerComparer(const Model& model, int layer, bool from_zero)
-    : model_(model), layer_(layer), from_zero_(from_zero) {}
+    : model_(model),
+      layer_(layer),
+      cells_(layer, model.layer_ids[static_cast<std::size_t>(layer)]),
+      from_zero_(from_zero) {}
 
 bool LayerComparer::known(std::int32_t block) const {
   const auto found = known_.find(block);
@@ -215,14 +126,22 @@ Divergence LayerComparer::place(Tap tap, const StepPlan& plan, int row, std::int
 }
 
 Divergence LayerComparer::element(Divergence at, const TapShape& shape, std::span<const std::byte> got,
-                                  std::span<const std::byte> want, std::int64_t i) const {
+                                  std::span<const std::byte> want, const WordRun& run) const {
+  const std::int64_t head = run.first / shape.per_head;
   at.type = shape.type;
-  at.head = shape.heads > 1 || at.tap >= Tap::q ? i / shape.per_head : -1;
-  at.element = i % shape.per_head;
-  at.got = word_at(shape.type, got, static_cast<std::size_t>(i));
-  at.want = word_at(shape.type, want, static_cast<std::size_t>(i));
+  at.head = shape.heads > 1 || at.tap >= Tap::q ? head : -1;
+  at.element = run.first % shape.per_head;
+  at.kind = run.kind;
+  at.near.from = std::max<std::int64_t>(0, at.element - Near::kReach);
+  const std::int64_t end = std::min(shape.per_head, at.element + Near::kReach + 1);
+  for (std::int64_t i = at.near.from; i < end; ++i) {
+    const auto word = static_cast<std::size_t>(head * shape.per_head + i);
+    at.near.got.push_back(word_at(shape.type, got, word));
+    at.near.want.push_back(word_at(shape.type, want, word));
+  }
+  at.got = at.near.got[static_cast<std::size_t>(at.element - at.near.from)];
+  at.want = at.near.want[static_cast<std::size_t>(at.element - at.near.from)];
   at.ulp = ulp_distance(shape.type, at.got, at.want);
-  at.kind = classify(shape.type, at.got, at.want);
   return at;
 }
 
@@ -235,11 +154,12 @@ void LayerComparer::found(Divergence divergence) {
 void LayerComparer::compare_row(Tap tap, const StepPlan& plan, int row, std::span<const std::byte> got,
                                 std::span<const std::byte> want) {
   const TapShape shape = shape_of(tap, model_);
-  const std::int64_t first = compare_words(shape.type, got, want, counts_[static_cast<std::size_t>(tap)]);
-  (first < 0 ? equal_ : differ_).insert({tap, row});
-  if (first < 0) return;
+  const WordRun run = compare_words(tap, shape, got, want, counts_[static_cast<std::size_t>(tap)]);
+  cells_.add(plan.step, tap, run);
+  (run.first < 0 ? equal_ : differ_).insert({tap, row});
+  if (run.first < 0) return;
   const std::int32_t block = plan.block[static_cast<std::size_t>(row)];
-  found(element(place(tap, plan, row, block), shape, got, want, first));
+  found(element(place(tap, plan, row, block), shape, got, want, run));
 }
 
 void LayerComparer::tap(Tap tap, const StepPlan& plan, std::span<const std::byte> got,
@@ -260,12 +180,13 @@ void LayerComparer::tap(Tap tap, const StepPlan& plan, std::span<const std::byte
 bool LayerComparer::compare_block(Tap tap, const StepPlan& plan, std::int32_t block, std::span<const std::byte> got,
                                   std::span<const std::byte> want) {
   const TapShape shape = shape_of(tap, model_);
-  const std::int64_t first = compare_words(shape.type, got, want, counts_[static_cast<std::size_t>(tap)]);
+  const WordRun run = compare_words(tap, shape, got, want, counts_[static_cast<std::size_t>(tap)]);
+  cells_.add(plan.step, tap, run);
   const auto row = std::ranges::find(plan.block, block);
   const int at = row == plan.block.end() ? -1 : static_cast<int>(row - plan.block.begin());
-  if (at >= 0) (first < 0 ? equal_ : differ_).insert({tap, at});
-  if (first < 0) return true;
-  found(element(place(tap, plan, at, block), shape, got, want, first));
+  if (at >= 0) (run.first < 0 ? equal_ : differ_).insert({tap, at});
+  if (run.first < 0) return true;
+  found(element(place(tap, plan, at, block), shape, got, want, run));
   return false;
 }
 
@@ -278,20 +199,27 @@ bool LayerComparer::state(const StepPlan& plan, std::int32_t block, std::span<co
   return conv && recurrent;
 }
 
-void LayerComparer::digest(const StepPlan& plan, int row, std::int64_t head, std::uint64_t got, std::uint64_t want) {
+bool LayerComparer::count_digest(Tap tap, const StepPlan& plan, bool equal) {
   ++digests_compared_;
-  if (got == want) return;
-  ++digests_differing_;
-  Divergence at = place(head < 0 ? Tap::conv_state : Tap::state, plan, row, plan.block[static_cast<std::size_t>(row)]);
+  WordRun run;
+  run.compared = 1;
+  run.differing = equal ? 0 : 1;
+  cells_.add(plan.step, tap, run);
+  digests_differing_ += run.differing;
+  return equal;
+}
+
+void LayerComparer::digest(const StepPlan& plan, int row, std::int64_t head, std::uint64_t got, std::uint64_t want) {
+  const Tap tap = head < 0 ? Tap::conv_state : Tap::state;
+  if (count_digest(tap, plan, got == want)) return;
+  Divergence at = place(tap, plan, row, plan.block[static_cast<std::size_t>(row)]);
   at.head = head;
   at.kind = DiffClass::digest;
   found(at);
 }
 
 void LayerComparer::pool_digest(const StepPlan& plan, std::uint64_t got, std::uint64_t want) {
-  ++digests_compared_;
-  if (got == want) return;
-  ++digests_differing_;
+  if (count_digest(Tap::state, plan, got == want)) return;
   Divergence at = place(Tap::state, plan, -1, -1);
   at.kind = DiffClass::digest;
   found(at);

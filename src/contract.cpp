@@ -78,7 +78,8 @@ std::vector<Field> make_fields() {
   f.push_back(word_field("softplus", &Contract::softplus, {"log1p", "log", "log-libdevice"}));
   f.push_back(word_field("beta", &Contract::beta, {"f32", "bf16"}));
   f.push_back(word_field("params", &Contract::params, {"f32", "bf16"}));
-  f.push_back(word_field("qk_norm", &Contract::qk_norm, {"divide", "multiply"}));
+  f.push_back(word_field("decay", &Contract::decay, {"exp", "linear", "twice", "none"}));
+  f.push_back(word_field("qk_norm", &Contract::qk_norm, {"divide", "multiply", "none"}));
   f.push_back(word_field("qk_eps", &Contract::qk_eps, {"sum", "mean", "max", "sum-k"}));
   f.push_back(word_field("scale", &Contract::scale, {"after", "before"}));
   add_dot(f, "qk_dot", &Contract::qk_dot);
@@ -204,7 +205,7 @@ class ContractParser {
 
   Contract finish() const {
     for (const Field& field : fields())
-      if (std::ranges::find(seen_, field.name) == seen_.end())
+      if (std::ranges::find(seen_, field.name) == seen_.end() && !added_later(field.name))
         throw error(where_, ": field '", field.name, "' is missing");
     require_own_name();
     return contract_;
@@ -275,6 +276,8 @@ std::vector<std::string> contract_field_values(std::string_view name) {
   const Field& field = field_named(name);
   return {field.words.begin(), field.words.end()};
 }
+
+bool added_later(std::string_view field) { return field == "decay"; }
 
 void set_contract_field(Contract& contract, std::string_view name, std::string_view value) {
   const Field& field = field_named(name);

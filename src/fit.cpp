@@ -1,26 +1,20 @@
-// Finding a contract: presets first, then a search stage by stage, then what the data could not decide, then the proof.
+// Finding one path's contract: presets first, then a search stage by stage, then what the data could not decide; and how
+// the result is named.
 #include "gdnsim/fit.hpp"
 
 #include <algorithm>
-#include <chrono>
 
-#include "fit_search.hpp"
+#include "fit_path.hpp"
 #include "fit_stage.hpp"
-#include "gdnsim/error.hpp"
 
 namespace gdnsim {
 namespace {
 
 using namespace fitting;
 
-bool path_occurs(Stream& stream, const Slice& slice, Path path) {
-  for (std::int64_t step = slice.first_step; step < slice.last_step; ++step)
-    if (stream.plan(step).path == path) return true;
-  return false;
-}
-
-void take_preset_name(FitPath& found) {
+void take_preset_name(FitPath& found, const Model& model) {
   for (const Contract& preset : contract_presets()) {
+    if (!undefined_because(preset, model).empty()) continue;
     Contract same = found.contract;
     same.name = preset.name;
     same.shapes = preset.shapes;
@@ -48,76 +42,41 @@ void name_nearest(FitPath& found) {
   }
 }
 
-FitPath fit_path(const Source& source, Backend& backend, const FitOptions& options, const Deadline& deadline) {
+}  // namespace
+
+namespace fitting {
+
+FitPath fit_path(const std::vector<Source>& sources, Backend& backend, const Deadline& deadline, const Contract* hint,
+                 const std::function<void(const std::string&)>& progress) {
   FitPath found;
-  found.path = source.path;
-  Stages stages(source, backend, deadline, options.progress);
+  found.path = sources.front().path;
+  found.layer = sources.front().layer;
+  Stages stages(sources, backend, deadline, hint, progress);
   stages.run(found);
-  take_preset_name(found);
+  take_preset_name(found, sources.front().stream.model());
   name_nearest(found);
   return found;
 }
 
-ContractSet set_of(const std::vector<FitPath>& paths) {
-  ContractSet contracts{paths.front().contract, paths.front().contract};
-  for (const FitPath& path : paths) (path.path == Path::mixed ? contracts.mixed : contracts.decode) = path.contract;
-  return contracts;
-}
-
-ReplayResult prove(Stream& stream, Recording& recording, Backend& backend, const Slice& slice,
-                   const ContractSet& contracts) {
-  ReplayOptions options;
-  options.slice = slice;
-  options.contracts = contracts;
-  options.contracts_from = "fitted";
-  return replay(stream, recording, backend, options);
-}
-
-/// The whole file may refute a preset that the probe could not: then the next one that was level is tried.
-void prove_and_settle(Stream& stream, Recording& recording, Backend& backend, const Slice& slice, FitResult& result) {
-  result.contracts = set_of(result.paths);
-  result.proof = prove(stream, recording, backend, slice, result.contracts);
-  for (FitPath& path : result.paths)
-    for (std::size_t i = 1; i < path.presets.size() && result.proof.verdict == Verdict::diverged; ++i) {
-      const Contract before = path.contract;
-      path.contract = contract_preset(path.presets[i]);
-      ReplayResult other = prove(stream, recording, backend, slice, set_of(result.paths));
-      const auto &first = result.proof.first(), &theirs = other.first();
-      if (theirs && !precedes(*first, *theirs)) {
-        path.contract = before;
-        continue;
-      }
-      result.contracts = set_of(result.paths);
-      result.proof = std::move(other);
-      path.nearest = path.contract.name;
-      path.changes.clear();
-    }
-}
-
-}  // namespace
+}  // namespace fitting
 
 bool FitPath::exact() const {
   return std::ranges::all_of(stages, [](const FitStage& stage) { return stage.differing == 0; }) &&
          std::ranges::any_of(stages, [](const FitStage& stage) { return stage.compared > 0; });
 }
 
-FitResult fit(Stream& stream, Recording& recording, Backend& backend, const FitOptions& options) {
-  const auto start = std::chrono::steady_clock::now();
-  const Slice slice = resolved(options.slice, whole_of(recording), recording.path());
-  FitResult result;
-  const Deadline deadline(options.seconds);
-  for (Path path : {Path::decode, Path::mixed}) {
-    if (!path_occurs(stream, slice, path)) continue;
-    const Source source{stream, recording, slice.layers.front(), path, slice.first_step, slice.last_step};
-    result.paths.push_back(fit_path(source, backend, options, deadline));
-  }
-  if (result.paths.empty())
-    throw error(recording.path(), ": steps: nothing to fit, every selected step is opaque (path 2)");
-  result.out_of_time = deadline.over();
-  result.search_seconds = std::chrono::duration<double>(std::chrono::steady_clock::now() - start).count();
-  if (options.progress) options.progress("proof");
-  prove_and_settle(stream, recording, backend, slice, result);
-  return result;
+bool FitPath::exact_elsewhere() const {
+  const auto explained = [this](const FitStage& stage) {
+    return stage.differing == 0 || std::ranges::find(except, stage.name, &FitRow::stage) != except.end();
+  };
+  return std::ranges::all_of(stages, explained) &&
+         std::ranges::any_of(stages, [](const FitStage& stage) { return stage.compared > 0; });
+}
+
+FitPath fit_layer(Stream& stream, Recording& recording, Backend& backend, int layer, Path path, std::int64_t first_step,
+                  std::int64_t last_step, double seconds, const Contract* other) {
+  return fit_path({{stream, recording, layer, path, first_step, last_step, other, -1}}, backend, Deadline(seconds),
+                  nullptr, {});
 }
 
 }  // namespace gdnsim

@@ -1,7 +1,6 @@
 // Cutting probes out of a recording: a small model for each stage, in which the recorded inputs of the stage pass
-// unchanged what
-// comes before it. x passes the conv as -0 + -0 * window + 1 * x, with no activation: exact for every x, the sign of
-// zero included.
+// unchanged what comes before it. x passes the conv as -0 + -0 * window + 1 * x, with no activation: exact for every x,
+// the sign of zero included.
 #include <algorithm>
 #include <cstring>
 #include <sstream>
@@ -57,10 +56,14 @@ void pick(const Bytes& source, std::size_t offset, std::int64_t count, const Pic
     }
 }
 
-std::string window_words(const std::vector<WindowStep>& window, const std::string& what) {
+std::int64_t active_rows(const WindowStep& here) {
+  return std::ranges::count_if(here.plan.block, [](std::int32_t block) { return block >= 0; });
+}
+
+std::string window_words(const Window& window, const std::string& what) {
   std::int64_t rows = 0, states = 0;
   for (const WindowStep& here : window) {
-    rows += std::ranges::count_if(here.plan.block, [](std::int32_t block) { return block >= 0; });
+    if (!here.carried) rows += active_rows(here);
     states += static_cast<std::int64_t>(here.after.size());
   }
   std::ostringstream text;
@@ -76,59 +79,75 @@ Bytes tap_of(const Source& source, Tap tap, std::int64_t step) {
   return words;
 }
 
-bool any_after(const std::vector<WindowStep>& window) {
+bool any_after(const Window& window) {
   return std::ranges::any_of(window, [](const WindowStep& here) { return !here.after.empty(); });
 }
 
-// ---- recurrent ----
+// ---- recurrent: every key channel, some value channels of each head ----
 
-Bytes sliced_input(const Model& model, const Bytes& conv_out, int rows, const Picker& picker) {
-  const std::size_t word = size_of(model.act_dtype), keys = static_cast<std::size_t>(2LL * model.H * model.K) * word;
-  const std::size_t row_bytes = static_cast<std::size_t>(model.dim()) * word;
+constexpr Tap kRecurrentTaps[] = {Tap::q, Tap::k, Tap::beta, Tap::g, Tap::decay, Tap::dot_k, Tap::u, Tap::core_out};
+
+/// [count][dim][width] -> [count][small dim][width]: all of q and k, the picked elements of v.
+Bytes sliced_channels(const Model& model, const Bytes& channels, std::int64_t count, const Picker& picker,
+                      std::size_t width) {
+  const std::size_t keys = static_cast<std::size_t>(2LL * model.H * model.K) * width;
+  const std::size_t all = static_cast<std::size_t>(model.dim()) * width;
   Bytes out;
-  for (std::size_t row = 0; row < static_cast<std::size_t>(rows); ++row) {
-    const auto begin = conv_out.begin() + static_cast<std::ptrdiff_t>(row * row_bytes);
+  for (std::size_t c = 0; c < static_cast<std::size_t>(count); ++c) {
+    const auto begin = channels.begin() + static_cast<std::ptrdiff_t>(c * all);
     out.insert(out.end(), begin, begin + static_cast<std::ptrdiff_t>(keys));
-    pick(conv_out, row * row_bytes + keys, model.HV, picker, word, out);
+    pick(channels, c * all + keys, model.HV, picker, width, out);
   }
   return out;
 }
 
-std::vector<BlockState> sliced_states(const Model& model, const Model& small, const std::vector<BlockState>& states,
-                                      const Picker& picker) {
-  std::vector<BlockState> result;
-  for (const BlockState& state : states) {
-    BlockState cut{state.block, {}, Bytes(small.conv_bytes())};
-    pick(state.recurrent, 0, model.HV, picker, static_cast<std::size_t>(model.K) * size_of(model.state_dtype),
-         cut.recurrent);
-    result.push_back(std::move(cut));
-  }
-  return result;
-}
+/// What a recurrent probe is cut with. Without a recorded conv_out the conv runs too, on the same channels.
+struct Cutter {
+  const Source& source;
+  const Model& model;
+  const Picker picker;
+  const bool piped;
 
-ProbeStep recurrent_step(const Source& source, const Probe& probe, const WindowStep& here, const Picker& picker) {
-  const Model& model = source.stream.model();
-  ProbeStep step{here.plan, {}, {}, {}, {}, {}};
-  StepInputs full;
-  source.stream.inputs(here.step, source.layer, full);
-  step.inputs.mixed_qkv = sliced_input(model, tap_of(source, Tap::conv_out, here.step), here.plan.rows(), picker);
-  step.inputs.a = full.a, step.inputs.b = full.b;
-  step.before = sliced_states(model, probe.small, here.before, picker);
-  step.after = sliced_states(model, probe.small, here.after, picker);
-  const std::int64_t heads = std::int64_t{here.plan.rows()} * model.HV;
-  for (Tap tap : {Tap::q, Tap::k, Tap::beta, Tap::g, Tap::decay, Tap::dot_k, Tap::u, Tap::core_out}) {
-    if (!probe.taps.has(tap)) continue;
-    Bytes words = tap_of(source, tap, here.step), cut;
-    const bool per_value = tap == Tap::dot_k || tap == Tap::u || tap == Tap::core_out;
-    if (per_value) pick(words, 0, heads, picker, size_of(shape_of(tap, model).type), cut);
-    step.want.emplace_back(tap, per_value ? cut : words);
+  std::vector<BlockState> states(const Probe& probe, const std::vector<BlockState>& whole) const {
+    std::vector<BlockState> result;
+    for (const BlockState& state : whole) {
+      BlockState cut{state.block, {}, Bytes(probe.small.conv_bytes())};
+      pick(state.recurrent, 0, model.HV, picker, static_cast<std::size_t>(model.K) * size_of(model.state_dtype),
+           cut.recurrent);
+      if (!piped)
+        cut.conv = sliced_channels(model, state.conv, model.W - 1, picker, size_of(model.conv_state_dtype));
+      result.push_back(std::move(cut));
+    }
+    return result;
   }
-  return step;
-}
+
+  void wants(const Probe& probe, std::int64_t step, std::int64_t heads, ProbeStep& out) const {
+    for (Tap tap : kRecurrentTaps) {
+      if (!probe.taps.has(tap)) continue;
+      Bytes words = tap_of(source, tap, step), cut;
+      const bool per_value = tap == Tap::dot_k || tap == Tap::u || tap == Tap::core_out;
+      if (per_value) pick(words, 0, heads, picker, size_of(shape_of(tap, model).type), cut);
+      out.want.emplace_back(tap, per_value ? cut : words);
+    }
+  }
+
+  ProbeStep step(const Probe& probe, const WindowStep& here) const {
+    ProbeStep out{here.plan, {}, {}, {}, {}, {}, here.carried};
+    StepInputs full;
+    source.stream.inputs(here.step, source.layer, full);
+    out.inputs.mixed_qkv = sliced_channels(model, piped ? tap_of(source, Tap::conv_out, here.step) : full.mixed_qkv,
+                                           here.plan.rows(), picker, size_of(model.act_dtype));
+    out.inputs.a = full.a, out.inputs.b = full.b;
+    out.before = states(probe, here.before);
+    out.after = states(probe, here.after);
+    if (!here.carried) wants(probe, here.step, std::int64_t{here.plan.rows()} * model.HV, out);
+    return out;
+  }
+};
 
 }  // namespace
 
-Probe conv_probe(const Source& source, const ProbeSize& size) {
+Probe conv_probe(const Source& source, const Window& window) {
   Probe probe;
   const TapSet recorded = source.recording.taps(source.layer);
   for (Tap tap : {Tap::conv_acc, Tap::conv_out})
@@ -146,50 +165,55 @@ Probe conv_probe(const Source& source, const ProbeSize& size) {
   probe.parameters.A_log = probe.parameters.dt_bias = std::vector<float>(static_cast<std::size_t>(small.HV));
   probe.parameters.conv_weight = params.conv_weight;
   probe.parameters.conv_bias = params.conv_bias;
-  const auto window = known_window(source, size.steps);
   for (const WindowStep& here : window) {
-    ProbeStep step{here.plan, {}, {}, {}, {}, {}};
+    ProbeStep step{here.plan, {}, {}, {}, {}, {}, here.carried};
     source.stream.inputs(here.step, source.layer, step.inputs);
     step.inputs.a = step.inputs.b = act_words(model.act_dtype, std::int64_t{here.plan.rows()} * small.HV, 0);
     step.inputs.z.clear();
     for (const BlockState& state : here.before)
       step.before.push_back({state.block, Bytes(small.state_bytes()), state.conv});
     for (Tap tap : {Tap::conv_acc, Tap::conv_out})
-      if (probe.taps.has(tap)) step.want.emplace_back(tap, tap_of(source, tap, here.step));
+      if (probe.taps.has(tap) && !here.carried) step.want.emplace_back(tap, tap_of(source, tap, here.step));
     probe.at.push_back(std::move(step));
   }
   if (!window.empty()) probe.words = window_words(window, ", all channels");
   return probe;
 }
 
-Probe recurrent_probe(const Source& source, const ProbeSize& size) {
+Probe recurrent_probe(const Source& source, const Window& window, std::int64_t state_rows) {
   Probe probe;
   const TapSet recorded = source.recording.taps(source.layer);
-  const auto window = known_window(source, size.steps);
-  for (Tap tap : {Tap::q, Tap::k, Tap::beta, Tap::g, Tap::decay, Tap::dot_k, Tap::u, Tap::core_out})
+  for (Tap tap : kRecurrentTaps)
     if (recorded.has(tap)) probe.taps.add(tap);
-  if (window.empty() || !recorded.has(Tap::conv_out) || (probe.taps.empty() && !any_after(window))) return probe;
+  if (window.empty() || (probe.taps.empty() && !any_after(window))) return probe;
   const Model& model = source.stream.model();
   std::int64_t heads = 0;
-  for (const WindowStep& here : window)
-    heads += model.HV * std::ranges::count_if(here.plan.block, [](std::int32_t block) { return block >= 0; });
+  for (const WindowStep& here : window) heads += model.HV * active_rows(here);
   probe.small = model;
-  probe.small.V = static_cast<int>(std::clamp<std::int64_t>(size.state_rows / heads, 1, model.V));
+  probe.small.V = static_cast<int>(std::clamp<std::int64_t>(state_rows / heads, 1, model.V));
   probe.small.norm_eps.reset();
   probe.small.layer_ids = {0};
   const LayerParams& params = source.stream.params(source.layer);
+  const Cutter cutter{source, model, {model.V, probe.small.V}, recorded.has(Tap::conv_out)};
   probe.parameters.A_log = params.A_log;
   probe.parameters.dt_bias = params.dt_bias;
-  pipe_conv(probe);
-  const Picker picker{model.V, probe.small.V};
-  for (const WindowStep& here : window) probe.at.push_back(recurrent_step(source, probe, here, picker));
+  if (cutter.piped) {
+    pipe_conv(probe);
+  } else {
+    const std::size_t word = size_of(model.act_dtype), W = static_cast<std::size_t>(model.W);
+    probe.parameters.conv_weight = sliced_channels(model, params.conv_weight, 1, cutter.picker, W * word);
+    if (!params.conv_bias.empty())
+      probe.parameters.conv_bias = sliced_channels(model, params.conv_bias, 1, cutter.picker, word);
+  }
+  for (const WindowStep& here : window) probe.at.push_back(cutter.step(probe, here));
+  if (source.other != nullptr) probe.other = *source.other;
   probe.words = window_words(
       window, ", " + std::to_string(probe.small.V) + " of " + std::to_string(model.V) + " state rows a head");
   return probe;
 }
 
 /// core_out passes as v: one key of width 1, q = k = beta = 1, state 0, so that u = v and S.q = v.
-Probe norm_probe(const Source& source, const ProbeSize& size) {
+Probe norm_probe(const Source& source, const Window& window) {
   Probe probe;
   const TapSet recorded = source.recording.taps(source.layer);
   if (!recorded.has(Tap::core_out) || !has_norm(source.stream, source.layer)) return probe;
@@ -207,11 +231,11 @@ Probe norm_probe(const Source& source, const ProbeSize& size) {
   probe.parameters.A_log = probe.parameters.dt_bias = std::vector<float>(static_cast<std::size_t>(model.HV));
   probe.parameters.norm_weight = source.stream.params(source.layer).norm_weight;
   pipe_conv(probe);
-  const auto window = known_window(source, size.steps);
   const std::size_t word = size_of(model.act_dtype), values = static_cast<std::size_t>(1LL * model.HV * model.V) * word;
   constexpr float kBetaOne = 1e4f;  // 1 / (1 + e^-10000) is 1
   for (const WindowStep& here : window) {
-    ProbeStep step{here.plan, {}, {}, {}, {}, tap_of(source, Tap::core_out, here.step)};
+    if (here.carried) continue;
+    ProbeStep step{here.plan, {}, {}, {}, {}, tap_of(source, Tap::core_out, here.step), false};
     source.stream.inputs(here.step, source.layer, step.inputs);
     const Bytes one = act_words(model.act_dtype, 2, 1.0f);
     step.inputs.mixed_qkv.clear();

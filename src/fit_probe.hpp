@@ -1,13 +1,12 @@
 // A probe: a few steps of one stage, cut out of a recording into memory, and how far a contract's bits are from the
-// recorded ones.
-// It is a small model of its own, in which the stage's recorded inputs pass the earlier stages unchanged. Private to
-// fit.
+// recorded ones. It is a small model of its own, in which the stage's recorded inputs pass the earlier stages unchanged.
+// Private to fit.
 #pragma once
 
 #include <cstdint>
 #include <limits>
-#include <map>
-#include <memory>
+#include <optional>
+#include <set>
 #include <string>
 #include <vector>
 
@@ -27,7 +26,15 @@ struct ProbeStep {
   StepInputs inputs;
   std::vector<BlockState> before, after;
   std::vector<std::pair<Tap, Bytes>> want;  // [B, ...] as a step's outputs
-  Bytes norm_input;  // norm stage: core_out as recorded; heads that do not pass unchanged do not count
+  Bytes norm_input;      // norm stage: core_out as recorded; heads that do not pass unchanged do not count
+  bool carried = false;  // a step of the other path: only its effect on the state matters
+};
+
+/// A row of one step of a probe.
+struct Unit {
+  std::size_t step;  // index in the probe
+  int row;
+  auto operator<=>(const Unit&) const = default;
 };
 
 /// In memory, one layer. Backends ask it for its model and parameters.
@@ -39,6 +46,8 @@ class Probe final : public Stream {
   TapSet taps;
   bool reset_window = false;  // conv is only a pipe: its window is zeroed before every step
   std::string words;          // what it looks at
+  std::optional<Contract> other;  // of the carried steps
+  std::set<Unit> ignored;         // rows that run but are not compared
   bool empty() const { return at.empty(); }
 
   const Model& model() const override { return small; }
@@ -54,15 +63,15 @@ class Probe final : public Stream {
 };
 
 /// How far from the recorded bits: 0 is equal. Each differing word costs 1 and the width of its distance in ulps, so
-/// that mending
-/// one of two wrong choices shows even where every word still differs.
+/// that mending one of two wrong choices shows even where every word still differs.
 struct Score {
   std::uint64_t cost = 0, compared = 0, differing = 0;
 };
 inline constexpr std::uint64_t kNoLimit = std::numeric_limits<std::uint64_t>::max();
 
-/// Runs the probe under a contract; stops at the row at which the cost reaches `limit`.
-Score evaluate(Probe& probe, Backend& backend, const Contract& contract, std::uint64_t limit = kNoLimit);
+/// Runs the probe under a contract; stops at the row at which the cost reaches `limit`. The rows that differ go to `wrong`.
+Score evaluate(Probe& probe, Backend& backend, const Contract& contract, std::uint64_t limit = kNoLimit,
+               std::set<Unit>* wrong = nullptr);
 
 /// Where probes are cut from: one layer, one path.
 struct Source {
@@ -71,27 +80,29 @@ struct Source {
   int layer;
   Path path;
   std::int64_t first_step, last_step;
+  const Contract* other = nullptr;  // of the other path's steps, when it is known
+  std::int32_t only_block = -1;     // look at this block's rows alone
 };
 
-/// How much to cut: steps at most, and rows of the state (one of K elements) at most over all steps.
-struct ProbeSize {
-  std::int64_t steps;
-  std::int64_t state_rows;
-};
-
-/// Each gives an empty probe when what the stage needs or produces is not recorded.
-Probe conv_probe(const Source& source, const ProbeSize& size);
-Probe recurrent_probe(const Source& source, const ProbeSize& size);
-Probe norm_probe(const Source& source, const ProbeSize& size);
-
-/// One step of the window that a probe is cut from. Rows whose state before the step is not known are inactive in
-/// `plan`.
+/// One step of the window that a probe is cut from. Rows whose state before the step is not known are inactive in `plan`.
 struct WindowStep {
   std::int64_t step;
   StepPlan plan;
   std::vector<BlockState> before, after;  // whole blocks
+  bool carried = false;                   // a step of the other path in between
 };
-/// The first steps of the path that start from known states: loaded, zeroed, recorded, or carried on from those.
-std::vector<WindowStep> known_window(const Source& source, std::int64_t steps);
+using Window = std::vector<WindowStep>;
+/// The first steps of the path that start from known states: loaded, zeroed, recorded, or carried on from those. `backend`
+/// runs the other path's steps that come before them, where `source.other` is known.
+Window known_window(const Source& source, Backend& backend, std::int64_t steps);
+/// Its first `steps` steps of the path itself, and what lies between.
+Window first_steps(const Window& window, std::int64_t steps);
+
+/// Each gives an empty probe when what the stage needs or produces is not recorded. The recurrent probe looks at
+/// `state_rows` rows of the state (of K elements each) at most over all steps; without a recorded conv_out it runs the conv
+/// as well.
+Probe conv_probe(const Source& source, const Window& window);
+Probe recurrent_probe(const Source& source, const Window& window, std::int64_t state_rows);
+Probe norm_probe(const Source& source, const Window& window);
 
 }  // namespace gdnsim::fitting

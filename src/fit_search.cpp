@@ -82,15 +82,28 @@ Dimension dot_dimension(const std::string& name, Dot Contract::*dot, int n, cons
   return dimension;
 }
 
+Score judge(const std::vector<Probe*>& probes, Backend& backend, const Contract& contract, std::uint64_t limit) {
+  Score score = evaluate(*probes.front(), backend, contract, limit > kFirstProbe ? limit - kFirstProbe : 1);
+  if (score.cost > 0) {
+    score.cost += kFirstProbe;
+    return score;
+  }
+  for (std::size_t i = 1; i < probes.size() && score.cost < limit; ++i) {
+    const Score more = evaluate(*probes[i], backend, contract, limit - score.cost);
+    score.cost += more.cost, score.compared += more.compared, score.differing += more.differing;
+  }
+  return score;
+}
+
 Found Search::try_one(const Contract& contract) {
   ++trials_;
-  return {contract, evaluate(probe_, backend_, contract)};
+  return {contract, judge(probes_, backend_, contract)};
 }
 
 bool Search::better(Found& found, const Contract& contract) {
   if (contract == found.contract || done(found)) return false;
   ++trials_;
-  const Score score = evaluate(probe_, backend_, contract, found.score.cost);
+  const Score score = judge(probes_, backend_, contract, found.score.cost);
   if (score.cost >= found.score.cost) return false;
   found = {contract, score};
   return true;
@@ -121,12 +134,13 @@ bool Search::try_pairs(Found& found, const Dimension& a, const Dimension& b) {
 bool Search::exact(Found& found, const Contract& contract) {
   if (deadline_.over()) return false;
   ++trials_;
-  const Score score = evaluate(probe_, backend_, contract, 1);
+  const Score score = judge(probes_, backend_, contract, 1);
   if (score.cost == 0) found = {contract, score};
   return score.cost == 0;
 }
 
-bool Search::exact_nearby(Found& found, const std::vector<Dimension>& single, const std::vector<Dimension>& dots) {
+bool Search::exact_nearby(Found& found, const std::vector<Dimension>& single, const std::vector<Dimension>& dots,
+                          bool pairs) {
   if (found.score.cost == 0) return true;
   const Contract from = found.contract;
   const auto with = [](Contract contract, const auto& set) { return set(contract), contract; };
@@ -134,7 +148,7 @@ bool Search::exact_nearby(Found& found, const std::vector<Dimension>& single, co
     for (const Dimension& dimension : *dimensions)
       for (const auto& set : dimension.values)
         if (exact(found, with(from, set))) return true;
-  for (std::size_t i = 0; i < single.size(); ++i)
+  for (std::size_t i = 0; pairs && i < single.size(); ++i)
     for (std::size_t j = i + 1; j < single.size(); ++j)
       for (const auto& first : single[i].values)
         for (const auto& second : single[j].values)

@@ -51,15 +51,22 @@ struct Found {
   Score score;
 };
 
-/// Searches one probe. `trials` counts the contracts tried.
+/// From here on a cost says that the first probe is not exact.
+inline constexpr std::uint64_t kFirstProbe = std::uint64_t{1} << 40;
+/// Runs the probes under a contract. The later ones count only where the first one is exact: until then the cost is the
+/// first one's, and higher than any cost of the later ones.
+Score judge(const std::vector<Probe*>& probes, Backend& backend, const Contract& contract,
+            std::uint64_t limit = kNoLimit);
+
+/// Searches a stage's probes. `trials` counts the contracts tried.
 class Search {
  public:
-  Search(Probe& probe, Backend& backend, const Deadline& deadline)
-      : probe_(probe), backend_(backend), deadline_(deadline) {}
+  Search(std::vector<Probe*> probes, Backend& backend, const Deadline& deadline)
+      : probes_(std::move(probes)), backend_(backend), deadline_(deadline) {}
   Found try_one(const Contract& contract);
-  /// The contract one change (or two, neither a dot) away from a start that reproduces the probe exactly, if there
-  /// is one.
-  bool exact_nearby(Found& found, const std::vector<Dimension>& single, const std::vector<Dimension>& dots);
+  /// The contract one change (with `pairs` also two, neither a dot) away from a start that reproduces the probes exactly,
+  /// if there is one.
+  bool exact_nearby(Found& found, const std::vector<Dimension>& single, const std::vector<Dimension>& dots, bool pairs);
   /// Betters `found` one choice at a time until it is exact, nothing helps, or time is up.
   void descend(Found& found, const std::vector<Dimension>& single, const std::vector<Dimension>& dots);
   /// The same, and where one choice does not help, two at a time.
@@ -75,7 +82,7 @@ class Search {
   bool try_pairs(Found& found, const Dimension& a, const Dimension& b);
   bool done(const Found& found) const { return found.score.cost == 0 || deadline_.over(); }
 
-  Probe& probe_;
+  const std::vector<Probe*> probes_;
   Backend& backend_;
   const Deadline& deadline_;
   std::int64_t trials_ = 0;

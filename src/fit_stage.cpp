@@ -6,32 +6,10 @@
 namespace gdnsim::fitting {
 namespace {
 
-constexpr ProbeSize kSmall{6, 2500}, kLarge{32, 60000};
-
-std::vector<Stage> make_stages(const Source& source) {
-  const Model& model = source.stream.model();
-  std::vector<Stage> stages;
-  stages.push_back({"conv",
-                    conv_probe(source, kSmall),
-                    conv_probe(source, kLarge),
-                    {"conv_product", "conv_taps", "conv_bias"},
-                    {},
-                    1});
-  stages.push_back(
-      {"recurrent",
-       recurrent_probe(source, kSmall),
-       recurrent_probe(source, kLarge),
-       {"softplus", "beta", "params", "qk_norm", "qk_eps", "sqrt", "scale", "update", "state_store", "head_map"},
-       {{"qk_dot", &Contract::qk_dot}, {"state_dot", &Contract::state_dot}},
-       model.K});
-  stages.push_back({"norm",
-                    norm_probe(source, kSmall),
-                    norm_probe(source, kLarge),
-                    {"norm", "rstd", "sqrt"},
-                    {{"norm_dot", &Contract::norm_dot}},
-                    model.V});
-  return stages;
-}
+// Steps and state rows of the small probe, of the large one, and of those that later evidence adds.
+constexpr std::int64_t kSmallSteps = 6, kLargeSteps = 32, kMoreSteps = 256;
+constexpr int kMaxMultiprocessors = 65536;
+constexpr std::int64_t kSmallRows = 1200, kLargeRows = 60000, kMoreRows = 150000;
 
 std::string value_of_field(const Contract& contract, const std::string& field) {
   for (const auto& [name, value] : contract_fields(contract))
@@ -45,6 +23,15 @@ void copy_choices(const Stage& stage, const Contract& from, Contract& to) {
   for (const auto& [name, dot] : stage.dots) to.*dot = from.*dot;
 }
 
+/// Lanes `by-rows` have one of two widths; the number of multiprocessors nearest to the contract's at which they have the
+/// other one.
+int other_side(const Contract& contract, std::int64_t launch_rows) {
+  const auto most = static_cast<int>((launch_rows + 1) / 2);  // from here on a block takes one row
+  const bool one_row = rows_per_block(launch_rows, contract.multiprocessors) == 1;
+  if (one_row) return most > 1 ? most - 1 : contract.multiprocessors;
+  return std::min(most, kMaxMultiprocessors);
+}
+
 std::size_t count_changes(const Contract& a, const Contract& b) {
   const auto x = contract_fields(a), y = contract_fields(b);
   std::size_t changes = 0;
@@ -54,14 +41,64 @@ std::size_t count_changes(const Contract& a, const Contract& b) {
 
 }  // namespace
 
-Stages::Stages(const Source& source, Backend& backend, const Deadline& deadline,
+std::vector<Probe*> Stage::probes() {
+  std::vector<Probe*> all{&small};
+  for (Probe& probe : large)
+    if (!probe.empty()) all.push_back(&probe);
+  return all;
+}
+
+std::vector<Probe*> Stage::larges() {
+  std::vector<Probe*> all = probes();
+  all.erase(all.begin());
+  return all;
+}
+
+std::vector<Stage> make_stages(const std::vector<Source>& sources, Backend& backend) {
+  const Model& model = sources.front().stream.model();
+  const std::vector<std::string> conv_fields{"conv_product", "conv_taps", "conv_bias"};
+  Stage conv{"conv", {}, {}, conv_fields, {}, 1};
+  Stage recurrent{"recurrent",
+                  {},
+                  {},
+                  {"softplus", "beta", "params", "decay", "qk_norm", "qk_eps", "sqrt", "scale", "update", "state_store",
+                   "head_map"},
+                  {{"qk_dot", &Contract::qk_dot}, {"state_dot", &Contract::state_dot}},
+                  model.K};
+  Stage norm{"norm", {}, {}, {"norm", "rstd", "sqrt"}, {{"norm_dot", &Contract::norm_dot}}, model.V};
+  if (!sources.front().recording.taps(sources.front().layer).has(Tap::conv_out))  // then its probe runs the conv too
+    recurrent.fields.insert(recurrent.fields.end(), conv_fields.begin(), conv_fields.end());
+  for (const Source& source : sources) {
+    const bool first = &source == &sources.front();
+    const Window window = known_window(source, backend, first ? kLargeSteps : kMoreSteps);
+    conv.large.push_back(conv_probe(source, window));
+    recurrent.large.push_back(recurrent_probe(source, window, first ? kLargeRows : kMoreRows));
+    norm.large.push_back(norm_probe(source, window));
+    if (!first) continue;
+    const Window some = first_steps(window, kSmallSteps);
+    conv.small = conv_probe(source, some);
+    recurrent.small = recurrent_probe(source, some, kSmallRows);
+    norm.small = norm_probe(source, some);
+  }
+  std::vector<Stage> stages;
+  for (Stage* stage : {&conv, &recurrent, &norm}) stages.push_back(std::move(*stage));
+  return stages;
+}
+
+Stages::Stages(const std::vector<Source>& sources, Backend& backend, const Deadline& deadline, const Contract* hint,
                const std::function<void(const std::string&)>& progress)
-    : source_(source),
+    : sources_(sources),
       backend_(backend),
       deadline_(deadline),
+      hint_(hint),
       progress_(progress),
-      stages_(make_stages(source_)),
+      stages_(make_stages(sources_, backend)),
       trials_(stages_.size()) {}
+
+std::int64_t Stages::launch_rows() const {
+  const Stream& stream = sources_.front().stream;
+  return std::int64_t{stream.rows()} * stream.model().HV;
+}
 
 void Stages::run(FitPath& found) {
   if (!by_presets(found)) {
@@ -75,18 +112,16 @@ void Stages::run(FitPath& found) {
   describe(found);
   if (progress_) progress_("undecided choices");
   find_undecided(found);
+  find_multiprocessors(found);
 }
 
 /// Takes the first preset that reproduces every probe, if there is one.
 bool Stages::by_presets(FitPath& found) {
   for (const Contract& preset : contract_presets()) {
-    if (!undefined_because(preset, source_.stream.model()).empty()) continue;
-    const auto reproduces = [&](Probe& probe, std::int64_t& trials) {
-      return probe.empty() || (++trials, evaluate(probe, backend_, preset, 1).cost == 0);
-    };
+    if (!undefined_because(preset, sources_.front().stream.model()).empty()) continue;
     bool all = true;
     for (std::size_t i = 0; all && i < stages_.size(); ++i)
-      all = reproduces(stages_[i].small, trials_[i]) && reproduces(stages_[i].large, trials_[i]);
+      all = stages_[i].empty() || (++trials_[i], is_exact(stages_[i], preset));
     if (all) found.presets.push_back(preset.name);
   }
   if (found.presets.empty()) return false;
@@ -106,8 +141,7 @@ std::vector<Dimension> Stages::singles_of(const Stage& stage) const {
 }
 
 std::vector<Dimension> Stages::dots_of(const Stage& stage) const {
-  const DotContext context{source_.stream.model().state_dtype,
-                           std::int64_t{source_.stream.rows()} * source_.stream.model().HV, 132};
+  const DotContext context{sources_.front().stream.model().state_dtype, launch_rows(), Contract{}.multiprocessors};
   std::vector<Dimension> dimensions;
   for (const auto& [name, dot] : stage.dots) dimensions.push_back(dot_dimension(name, dot, stage.dot_row, context));
   return dimensions;
@@ -116,47 +150,92 @@ std::vector<Dimension> Stages::dots_of(const Stage& stage) const {
 /// The presets' choices for this stage, the nearest to the recorded bits first.
 std::vector<Found> Stages::starts_of(const Stage& stage, const Contract& contract, Search& search) const {
   std::vector<Found> starts;
-  for (const Contract& preset : contract_presets()) {
+  std::vector<const Contract*> froms;
+  if (hint_ != nullptr) froms.push_back(hint_);
+  for (const Contract& preset : contract_presets()) froms.push_back(&preset);
+  for (const Contract* from : froms) {
+    const Contract& preset = *from;
     Contract start = contract;
     copy_choices(stage, preset, start);
     const bool allowed = std::ranges::find(functions_, functions_of(preset)) != functions_.end();
     set_functions(start, allowed ? functions_of(preset) : functions_.front());
     if (std::ranges::find(roots_, start.sqrt) == roots_.end()) start.sqrt = roots_.front();
-    starts.push_back(search.try_one(start));
+    if (std::ranges::find(starts, start, &Found::contract) == starts.end()) starts.push_back(search.try_one(start));
   }
   std::ranges::stable_sort(starts, {}, [](const Found& found) { return found.score.cost; });
   return starts;
 }
 
-/// Descends from every preset until one descent ends at the recorded bits, then by pairs from the best; a large probe
-/// confirms.
-void Stages::search(Stage& stage, Contract& contract, std::int64_t& trials) {
-  if (stage.small.empty()) return;
-  const Deadline mine(deadline_.left() * (stage.name == "norm" ? 1 : 0.6));
-  Search search(stage.small, backend_, mine), confirm(stage.large, backend_, mine);
+/// Is one of the starts exact, or one that is a change or two away? `pairs` says whether two changes are tried.
+Found Stages::search_near(Stage& stage, const Contract& contract, const Deadline& deadline, bool pairs,
+                          std::int64_t& trials) {
+  Search search(stage.probes(), backend_, deadline);
+  const auto singles = singles_of(stage), dots = pairs ? dots_of(stage) : std::vector<Dimension>{};
+  std::vector<Found> starts = starts_of(stage, contract, search);
+  for (Found& start : starts)
+    if (search.exact_nearby(start, singles, dots, pairs)) break;
+  trials += search.trials();
+  return *std::ranges::min_element(starts, {}, [](const Found& found) { return found.score.cost; });
+}
+
+/// Descends from every start until one descent ends at the recorded bits, then by pairs from the best.
+Found Stages::search_far(Stage& stage, const Contract& contract, const Deadline& deadline, std::int64_t& trials) {
+  Search search({&stage.small}, backend_, deadline), confirm(stage.larges(), backend_, deadline);
   const auto singles = singles_of(stage), dots = dots_of(stage);
   std::vector<Found> starts = starts_of(stage, contract, search);
-  const bool nearby =
-      std::ranges::any_of(starts, [&](Found& start) { return search.exact_nearby(start, singles, dots); });
+  const auto confirmed = [&](const Found& found) {
+    Found result = confirm.try_one(found.contract);
+    if (found.score.cost > 0) return result;
+    confirm.descend(result, singles, dots);
+    if (result.score.cost > 0) confirm.exact_nearby(result, singles, dots, true);
+    return result;
+  };
+  Found best = starts.front(), last;
   for (Found& start : starts) {
-    if (nearby) break;
     search.descend(start, singles, dots);
-    if (start.score.cost == 0) break;
+    if (start.score.cost < best.score.cost) best = start;
+    if (start.score.cost > 0) continue;
+    last = confirmed(start);
+    if (last.score.cost == 0) break;
   }
-  Found best = *std::ranges::min_element(starts, {}, [](const Found& found) { return found.score.cost; });
-  search.descend_by_pairs(best, singles, dots);
-  Found confirmed = confirm.try_one(best.contract);
-  confirm.descend(confirmed, singles, dots);
-  contract = confirmed.contract;
+  if (best.score.cost > 0) {
+    search.descend_by_pairs(best, singles, dots);
+    last = confirmed(best);
+  }
   trials += search.trials() + confirm.trials();
-  if (confirmed.score.cost > 0) return;
-  narrow_functions(stage, contract, trials);
-  narrow_sqrt(stage, contract, trials);
+  return {last.contract, judge(stage.probes(), backend_, last.contract)};
+}
+
+/// Near the starts and farther off, with all rows; in between and after, with parts of them left out.
+void Stages::search(Stage& stage, Contract& contract, std::int64_t& trials) {
+  if (stage.empty()) return;
+  const double seconds = deadline_.left() * (stage.name == "norm" ? 1 : 0.6);
+  const Deadline mine(seconds), most(seconds * 0.7);
+  const std::vector<Mask> masks = sources_.size() > 1 ? std::vector<Mask>{} : masks_for(stage.small);
+  Found best = search_near(stage, contract, mine, false, trials);
+  bool exact = best.score.cost == 0;
+  const auto try_masks = [&](bool quick, const auto& search_one) {
+    for (std::size_t i = 0; !exact && i < masks.size() && !mine.over(); ++i) {
+      apply(masks[i], stage);
+      const Found part = search_one();
+      exact = part.score.cost == 0 && ignore_wrong_rows(stage, backend_, part.contract, quick);
+      if (exact) best = part;
+    }
+    if (!exact) apply({}, stage);
+  };
+  try_masks(true, [&] { return search_near(stage, contract, mine, false, trials); });
+  if (!exact) {
+    best = search_near(stage, contract, most, true, trials);
+    if (best.score.cost > 0) best = search_far(stage, contract, most, trials);
+    exact = best.score.cost == 0 || (!masks.empty() && ignore_wrong_rows(stage, backend_, best.contract, false));
+  }
+  try_masks(false, [&] { return search_far(stage, contract, mine, trials); });
+  contract = best.contract;
+  if (exact) narrow(stage, contract, trials);
 }
 
 /// Of the contracts that the probes do not tell apart, the one that is a preset with the fewest changes: choices that
-/// nothing shows
-/// are the preset's.
+/// nothing shows are the preset's.
 void Stages::simplify(FitPath& found) {
   std::size_t fewest = contract_fields(found.contract).size();
   const Contract fitted = found.contract;
@@ -170,18 +249,17 @@ void Stages::simplify(FitPath& found) {
   }
 }
 
-/// Moves every choice that leaves the exact stages exact to the preset's, dots as a whole first; in stages that did
-/// not match no
-/// choice is moved that makes them worse.
+/// Moves every choice that leaves the exact stages exact to the preset's, dots as a whole first; in stages that did not
+/// match no choice is moved that makes them worse.
 Contract Stages::toward(const Contract& preset, Contract contract, const FitPath& found) {
+  std::vector<std::uint64_t> costs;
+  for (Stage& stage : stages_)
+    costs.push_back(stage.empty() ? 0 : judge(stage.probes(), backend_, contract).cost);
   const auto accept = [&](const Contract& other) {
     if (other == contract || !possible(other)) return;
     for (std::size_t i = 0; i < stages_.size(); ++i) {
       if (found.stages[i].compared == 0 || !reads_any(stages_[i], contract, other)) continue;
-      Stage& stage = stages_[i];
-      const std::uint64_t limit = found.stages[i].cost + 1;
-      if (found.stages[i].cost == 0 && evaluate(stage.small, backend_, other, 1).cost > 0) return;
-      if (evaluate(stage.large, backend_, other, limit).cost >= limit) return;
+      if (judge(stages_[i].probes(), backend_, other, costs[i] + 1).cost > costs[i]) return;
     }
     contract = other;
   };
@@ -189,6 +267,8 @@ Contract Stages::toward(const Contract& preset, Contract contract, const FitPath
   for (Dot Contract::*dot : {&Contract::qk_dot, &Contract::state_dot, &Contract::norm_dot}) {
     all = contract;
     all.*dot = preset.*dot;
+    accept(all);
+    all.multiprocessors = other_side(all, launch_rows());
     accept(all);
   }
   all = contract;
@@ -203,40 +283,45 @@ Contract Stages::toward(const Contract& preset, Contract contract, const FitPath
   return contract;
 }
 
-/// Keeps those functions under which the stage's bits stay the recorded ones.
-void Stages::narrow_functions(Stage& stage, const Contract& contract, std::int64_t& trials) {
+/// Keeps those functions and roots under which the stage's bits stay the recorded ones.
+void Stages::narrow(Stage& stage, const Contract& contract, std::int64_t& trials) {
   std::vector<Functions> left;
   for (const Functions& functions : functions_) {
     Contract other = contract;
     set_functions(other, functions);
     ++trials;
-    if (evaluate(stage.large, backend_, other, 1).cost == 0) left.push_back(functions);
+    if (is_exact(stage, other)) left.push_back(functions);
   }
   functions_ = left;
-}
-
-void Stages::narrow_sqrt(Stage& stage, const Contract& contract, std::int64_t& trials) {
   if (std::ranges::find(stage.fields, "sqrt") == stage.fields.end()) return;
-  std::vector<Sqrt> left;
+  std::vector<Sqrt> roots;
   for (Sqrt root : roots_) {
     Contract other = contract;
     other.sqrt = root;
     ++trials;
-    if (evaluate(stage.large, backend_, other, 1).cost == 0) left.push_back(root);
+    if (is_exact(stage, other)) roots.push_back(root);
   }
-  roots_ = left;
+  roots_ = roots;
 }
 
 void Stages::describe(FitPath& found) {
   found.stages.clear();
+  found.except.clear();
   for (std::size_t i = 0; i < stages_.size(); ++i) {
     Stage& stage = stages_[i];
-    FitStage report{stage.name, !stage.large.empty(), stage.large.words, trials_[i], 0, 0, 0};
-    if (report.recorded) {
-      const Score score = evaluate(stage.large, backend_, found.contract);
-      report.compared = score.compared;
-      report.differing = score.differing;
-      report.cost = score.cost;
+    FitStage report{stage.name, !stage.empty(), "", trials_[i], 0, 0, 0};
+    for (Probe& probe : stage.large) {
+      if (probe.empty()) continue;
+      std::set<Unit> ignored = std::move(probe.ignored);
+      probe.ignored.clear();
+      const Score score = evaluate(probe, backend_, found.contract);
+      probe.ignored = std::move(ignored);
+      report.compared += score.compared;
+      report.differing += score.differing;
+      report.cost += score.cost;
+      if (report.probe.empty()) report.probe = probe.words;
+      for (const Unit& unit : probe.ignored)
+        found.except.push_back({stage.name, probe.at[unit.step].plan.step, unit.row});
     }
     found.stages.push_back(report);
   }

@@ -40,10 +40,18 @@ bool reads_any(const Stage& stage, const Contract& a, const Contract& b) {
 
 bool Stages::unchanged(const Contract& contract, const std::vector<const Stage*>& readers) {
   return std::ranges::all_of(readers, [&](const Stage* stage) {
-    Stage& mine = stages_[static_cast<std::size_t>(stage - stages_.data())];
-    return evaluate(mine.small, backend_, contract, 1).cost == 0 &&
-           evaluate(mine.large, backend_, contract, 1).cost == 0;
+    return is_exact(stages_[static_cast<std::size_t>(stage - stages_.data())], contract);
   });
+}
+
+/// All that lanes `by-rows` show of the number of multiprocessors is on which side of half the launch's rows it lies.
+void Stages::find_multiprocessors(FitPath& found) const {
+  if (found.contract.norm_dot.lane != Lane::by_rows) return;
+  const std::int64_t rows = launch_rows(), most = (rows + 1) / 2;
+  const bool one_row = rows_per_block(rows, found.contract.multiprocessors) == 1;
+  const std::string range = one_row ? std::to_string(most) + " to 65536" : "1 to " + std::to_string(most - 1);
+  found.undecided.push_back({"multiprocessors", std::to_string(found.contract.multiprocessors), {range},
+                             "the norm's launches have " + std::to_string(rows) + " rows"});
 }
 
 void Stages::find_undecided(FitPath& found) {
@@ -54,12 +62,12 @@ void Stages::find_undecided(FitPath& found) {
     for (std::size_t i = 0; i < stages_.size(); ++i)
       if (reads(stages_[i], field) && found.stages[i].compared > 0) {
         readers.push_back(&stages_[i]);
-        matched &= found.stages[i].differing == 0;
+        matched &= is_exact(stages_[i], found.contract);
       }
     if (!matched) continue;
     Undecided undecided{field, chosen, {}, ""};
     if (readers.empty()) undecided.because = "nothing recorded shows it";
-    if (field == "conv_bias" && source_.stream.params(source_.layer).conv_bias.empty()) undecided.because = "no bias";
+    if (field == "conv_bias" && sources_.front().stream.params(sources_.front().layer).conv_bias.empty()) undecided.because = "no bias";
     for (const std::string& value : values_of(field)) {
       Contract other = found.contract;
       set_contract_field(other, field, value);

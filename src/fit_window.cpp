@@ -1,16 +1,20 @@
 // Which steps of a path start from known states: the window that fit's probes are cut from.
 #include <algorithm>
+#include <map>
+#include <memory>
 #include <optional>
+#include <set>
 
 #include "fit_probe.hpp"
 
 namespace gdnsim::fitting {
 namespace {
 
-/// What is known of the layer's blocks, step by step.
+/// What is known of the layer's blocks, step by step. A block's state is concrete (bytes that were recorded, or that the
+/// other path's known contract gives), live (the probe itself computes it), or unknown.
 class Follower {
  public:
-  explicit Follower(const Source& source) : source_(source) {}
+  Follower(const Source& source, Backend& backend) : source_(source), backend_(backend) {}
 
   void events_of(std::int64_t step) {
     const auto events = source_.stream.events();
@@ -36,14 +40,10 @@ class Follower {
   /// `before`.
   bool start(std::int32_t block, std::vector<BlockState>& before) {
     if (live_.contains(block)) return true;
-    const auto found = states_.find(block);
-    if (found == states_.end())
-      before.push_back(zeros(block));
-    else if (found->second)
-      before.push_back(*found->second);
-    else
-      return false;
-    live_[block] = true;
+    std::optional<BlockState> state = concrete(block);
+    if (!state) return false;
+    before.push_back(std::move(*state));
+    live_.insert(block);
     states_[block] = std::nullopt;
     return true;
   }
@@ -53,53 +53,120 @@ class Follower {
     states_[block] = std::nullopt;
   }
 
+  /// A step of the other path: blocks of concrete state go on under its contract. What remains in `plan` are live blocks.
+  void run_other(StepPlan& plan) {
+    StepPlan now = plan;
+    bool any = false;
+    for (std::size_t row = 0; row < plan.block.size(); ++row) {
+      const std::int32_t block = plan.block[row];
+      const bool live = live_.contains(block), runs = block >= 0 && !live && concrete(block);
+      if (!runs) now.block[row] = -1;
+      if (!live) plan.block[row] = -1;
+      any |= runs;
+    }
+    if (any) run(now);
+  }
+
  private:
   BlockState zeros(std::int32_t block) const {
     const Model& model = source_.stream.model();
     return {block, Bytes(model.state_bytes()), Bytes(model.conv_bytes())};
   }
 
-  /// A copy's source may be something only we computed: its target counts as unknown.
+  std::optional<BlockState> concrete(std::int32_t block) const {
+    const auto found = states_.find(block);
+    return found == states_.end() ? zeros(block) : found->second;
+  }
+
+  void run(const StepPlan& plan) {
+    if (!pool_) {
+      backend_.prepare(source_.stream, {source_.layer});
+      pool_ = backend_.make_pool(source_.stream.model(), {source_.layer});
+    }
+    StepInputs inputs;
+    StepOutputs outputs;
+    outputs.want = {};
+    source_.stream.inputs(plan.step, source_.layer, inputs);
+    for (std::int32_t block : plan.block)
+      if (block >= 0) {
+        const auto state = concrete(block);
+        pool_->write(source_.layer, block, state->recurrent, state->conv);
+      }
+    backend_.step({source_.layer, plan, inputs, *source_.other}, *pool_, outputs);
+    for (std::int32_t block : plan.block)
+      if (block >= 0) {
+        BlockState state = zeros(block);
+        pool_->read(source_.layer, block, state.recurrent, state.conv);
+        states_[block] = std::move(state);
+      }
+  }
+
+  /// A copy's source may be something only the probe computes: then its target counts as unknown.
   void apply(const Event& event) {
     if (event.kind == EventKind::free) return;
+    std::optional<BlockState> state;
+    if (event.kind == EventKind::copy && !live_.contains(event.source)) state = concrete(event.source);
+    if (event.kind != EventKind::copy) state = zeros(event.block);
+    if (event.kind == EventKind::load) source_.stream.load_row(event.source, state->recurrent, state->conv);
+    if (state) state->block = event.block;
     lose(event.block);
-    if (event.kind == EventKind::copy) return;
-    BlockState state = zeros(event.block);
-    if (event.kind == EventKind::load) source_.stream.load_row(event.source, state.recurrent, state.conv);
     states_[event.block] = std::move(state);
   }
 
   const Source& source_;
-  std::map<std::int32_t, std::optional<BlockState>> states_;  // absent: zero from the start; nullopt: unknown
-  std::map<std::int32_t, bool> live_;                         // computed by the probe itself
+  Backend& backend_;
+  std::unique_ptr<Pool> pool_;
+  std::map<std::int32_t, std::optional<BlockState>> states_;  // absent: zero from the start; nullopt: unknown or live
+  std::set<std::int32_t> live_;
   std::size_t next_event_ = 0;
 };
 
+/// So many steps of the other path may lie between those that are looked at, before their blocks are given up.
+std::int64_t carried_at_most(std::int64_t wanted) { return 8 + 3 * wanted; }
+
 }  // namespace
 
-std::vector<WindowStep> known_window(const Source& source, std::int64_t steps) {
-  std::vector<WindowStep> window;
-  Follower follower(source);
-  for (std::int64_t step = 0; step < source.last_step && static_cast<std::int64_t>(window.size()) < steps; ++step) {
-    WindowStep here{step, source.stream.plan(step), {}, {}};
+Window known_window(const Source& source, Backend& backend, std::int64_t steps) {
+  Window window;
+  Follower follower(source, backend);
+  std::int64_t wanted_steps = 0, carried_steps = 0;
+  for (std::int64_t step = 0; step < source.last_step && wanted_steps < steps; ++step) {
+    WindowStep here{step, source.stream.plan(step), {}, {}, false};
     follower.events_of(step);
-    const bool wanted = here.plan.path == source.path && step >= source.first_step;
     const bool opaque = here.plan.path == Path::opaque;
+    const bool wanted = here.plan.path == source.path && step >= source.first_step;
+    here.carried = source.other != nullptr && !opaque && here.plan.path != source.path;
+    if (here.carried) follower.run_other(here.plan);
+    const bool too_many = here.carried && carried_steps >= carried_at_most(wanted_steps);
     bool any = false;
     for (std::int32_t& block : here.plan.block) {
       if (block < 0) continue;
-      if (wanted && follower.start(block, here.before))
+      const bool looked_at = source.only_block < 0 || block == source.only_block || here.carried;
+      if ((wanted || here.carried) && !too_many && looked_at && follower.start(block, here.before))
         any = true;
       else
         follower.lose(block), block = -1;
     }
     const std::vector<BlockState> recorded = follower.snapshots_of(step);
-    if (opaque || !any) continue;
+    if (!any) continue;
     for (const BlockState& state : recorded)
-      if (std::ranges::find(here.plan.block, state.block) != here.plan.block.end()) here.after.push_back(state);
+      if (!here.carried && std::ranges::find(here.plan.block, state.block) != here.plan.block.end())
+        here.after.push_back(state);
+    (here.carried ? carried_steps : wanted_steps) += 1;
     window.push_back(std::move(here));
   }
+  while (!window.empty() && window.back().carried) window.pop_back();
   return window;
+}
+
+Window first_steps(const Window& window, std::int64_t steps) {
+  Window first;
+  for (const WindowStep& here : window) {
+    if (!here.carried && --steps < 0) break;
+    first.push_back(here);
+  }
+  while (!first.empty() && first.back().carried) first.pop_back();
+  return first;
 }
 
 }  // namespace gdnsim::fitting

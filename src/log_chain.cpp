@@ -39,7 +39,11 @@ std::string contract_text(const ContractSet& contracts) {
   std::string text;
   for (const Contract* contract : {&contracts.decode, &contracts.mixed}) {
     text += "name " + contract->name + "\n";
-    for (const auto& [field, value] : contract_fields(*contract)) text += field + " " + value + "\n";
+    for (const auto& [field, value] : contract_fields(*contract)) {
+      Contract golden;
+      set_contract_field(golden, field, value);
+      if (!added_later(field) || golden != Contract{}) text += field + " " + value + "\n";
+    }
   }
   return text;
 }

@@ -33,6 +33,7 @@ Contract read_contract(const h5::Group& parent, std::string_view name) {
   Contract contract;
   contract.name = group.string_attribute(kName);
   for (const auto& [field, value] : contract_fields(contract)) {
+    if (added_later(field) && !group.has_attribute(field)) continue;
     const std::string text = group.string_attribute(field);
     try {
       set_contract_field(contract, field, text);

@@ -234,6 +234,7 @@ void Comparison::add(const LayerComparer& layer) {
     if (theirs && (!firsts[i] || precedes(*theirs, *firsts[i]))) firsts[i] = theirs;
   }
   if (layer.first() && (!first || precedes(*layer.first(), *first))) first = layer.first();
+  cells.push_back(layer.cells());
   digests_compared += layer.digests_compared();
   digests_differing += layer.digests_differing();
 }

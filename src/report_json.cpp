@@ -15,12 +15,26 @@ Json number_of(DType type, std::uint32_t word) {
   return std::isfinite(x) ? Json(x) : Json(value_text(type, word));
 }
 
+/// [i]: how many distances from 2^i to 2^(i+1) - 1; nothing after the last that is not 0.
+Json histogram_json(const TapCount& count) {
+  std::size_t used = kUlpBuckets;
+  while (used > 0 && count.ulps[used - 1] == 0) --used;
+  Json j = Json::array();
+  for (std::size_t i = 0; i < used; ++i) j.push_back(count.ulps[i]);
+  return j;
+}
+
 Json count_json(const TapCount& count) {
   Json j{{"compared", count.compared},
          {"differing", count.differing},
          {"not_compared", count.not_compared},
          {"max_ulp", count.max_ulp}};
   j["max_abs"] = std::isfinite(count.max_abs) ? Json(count.max_abs) : Json("inf");
+  j["ulp_histogram"] = histogram_json(count);
+  Json classes = Json::object();
+  for (std::size_t i = 0; i < kDiffClasses; ++i)
+    if (count.classes[i] > 0) classes[std::string(name_of(static_cast<DiffClass>(i)))] = count.classes[i];
+  j["classes"] = classes;
   return j;
 }
 
@@ -34,6 +48,13 @@ Json taps_json(const Comparison& comparison) {
 
 void set_if(Json& j, const char* key, std::int64_t value) {
   if (value >= 0) j[key] = value;
+}
+
+Json near_json(const Divergence& d) {
+  Json got = Json::array(), want = Json::array();
+  for (std::uint32_t word : d.near.got) got.push_back(hex_text(d.type, word));
+  for (std::uint32_t word : d.near.want) want.push_back(hex_text(d.type, word));
+  return {{"from", d.near.from}, {"got", got}, {"want", want}};
 }
 
 Json divergence_json(const Divergence& d) {
@@ -50,11 +71,91 @@ Json divergence_json(const Divergence& d) {
     j["got_hex"] = hex_text(d.type, d.got);
     j["want_hex"] = hex_text(d.type, d.want);
     j["ulp"] = d.ulp ? Json(*d.ulp) : Json(nullptr);
+    j["near"] = near_json(d);
   }
   j["class"] = name_of(d.kind);
   j["inputs_matched"] = name_of(d.inputs);
   j["from_step"] = d.from_step;
   return j;
+}
+
+Json inner_json(const std::vector<InnerValue>& inner) {
+  Json all = Json::array();
+  for (const InnerValue& value : inner) {
+    Json j{{"name", value.name}};
+    set_if(j, "head", value.head);
+    set_if(j, "element", value.element);
+    if (value.word) {
+      j["dtype"] = name_of(value.type);
+      j["value"] = number_of(value.type, *value.word);
+      j["hex"] = hex_text(value.type, *value.word);
+    } else {
+      j["value"] = std::isfinite(value.value) ? Json(value.value) : Json("nan");
+    }
+    if (value.recorded) j["recorded_hex"] = hex_text(value.type, *value.recorded);
+    all.push_back(j);
+  }
+  return all;
+}
+
+/// What was compared in each cell of a layer, as [count, how many cells in a row have it].
+Json compared_json(const CellRow& row) {
+  Json runs = Json::array();
+  for (std::size_t i = 0; i < row.cells().size();) {
+    std::size_t end = i + 1;
+    while (end < row.cells().size() && row.cells()[end].compared == row.cells()[i].compared) ++end;
+    runs.push_back(Json::array({row.cells()[i].compared, end - i}));
+    i = end;
+  }
+  return runs;
+}
+
+/// The cells that differ: [layer, first step, differing, max_ulp, {tap: differing}].
+void add_differing(Json& all, const CellRow& row) {
+  for (std::size_t i = 0; i < row.cells().size(); ++i) {
+    const Cell& cell = row.cells()[i];
+    if (cell.differing == 0) continue;
+    Json taps = Json::object();
+    for (std::size_t t = 0; t < kTaps; ++t)
+      if (cell.taps[t] > 0) taps[std::string(name_of(static_cast<Tap>(t)))] = cell.taps[t];
+    const std::int64_t step = row.first_step() + static_cast<std::int64_t>(i) * row.steps_per_cell();
+    all.push_back(Json::array({row.layer(), step, cell.differing, cell.max_ulp, taps}));
+  }
+}
+
+Json cells_json(const Comparison& comparison) {
+  Json layers = Json::array(), differing = Json::array();
+  for (const CellRow& row : comparison.cells) {
+    layers.push_back({{"layer", row.layer()},
+                      {"layer_id", row.layer_id()},
+                      {"first_step", row.first_step()},
+                      {"steps_per_cell", row.steps_per_cell()},
+                      {"compared", compared_json(row)}});
+    add_differing(differing, row);
+  }
+  return {{"layers", layers}, {"differing", differing}};
+}
+
+Json scope_json(const Scope& scope) {
+  Json j = Json::object();
+  set_if(j, "from_step", scope.from_step);
+  set_if(j, "to_step", scope.to_step);
+  set_if(j, "layer", scope.layer);
+  set_if(j, "row", scope.row);
+  set_if(j, "block", scope.block);
+  set_if(j, "head", scope.head);
+  return j;
+}
+
+Json mechanisms_json(const std::vector<Mechanism>& mechanisms) {
+  Json all = Json::array();
+  for (const Mechanism& m : mechanisms)
+    all.push_back({{"id", m.id},
+                   {"scope", scope_json(m.scope)},
+                   {"says", m.says},
+                   {"evidence", m.evidence},
+                   {"proof", name_of(m.proof)}});
+  return all;
 }
 
 Json mode_json(const Comparison& comparison) {
@@ -70,6 +171,7 @@ Json mode_json(const Comparison& comparison) {
   for (const auto& first : comparison.firsts)
     if (first) firsts[std::string(name_of(first->tap))] = divergence_json(*first);
   j["first_per_tap"] = firsts;
+  j["cells"] = cells_json(comparison);
   return j;
 }
 
@@ -129,9 +231,12 @@ Json to_json(const Report& report) {
   if (report.has_contract) j["contract"] = contract_json(report.contract);
   if (!report.backend.empty()) j["backend"] = report.backend;
   j["first"] = report.first() ? divergence_json(*report.first()) : Json(nullptr);
+  if (report.first() && !report.inner.empty()) j["first"]["inner"] = inner_json(report.inner);
   j["taps"] = {{"carried", taps_json(report.carried)}, {"local", taps_json(report.local)}};
   j["modes"] = {{"carried", mode_json(report.carried)}, {"local", mode_json(report.local)}};
-  j["mechanisms"] = Json::array();
+  j["searched"] = report.searched;
+  j["mechanisms"] = mechanisms_json(report.mechanisms);
+  j["tried"] = report.tried;
   j["notes"] = report.notes;
   j["repro"] = report.repro;
   j["next"] = report.next;

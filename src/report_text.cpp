@@ -1,24 +1,15 @@
 // The report as text: ten seconds to read, the verdict last.
+#include <algorithm>
 #include <array>
-#include <charconv>
 #include <cmath>
 #include <cstdio>
 #include <iomanip>
 #include <sstream>
 
-#include "gdnsim/arith.hpp"
 #include "gdnsim/report.hpp"
 
 namespace gdnsim {
 namespace {
-
-std::string shortest(float x) {
-  std::array<char, 64> buffer{};
-  const auto end = std::to_chars(buffer.data(), buffer.data() + buffer.size(), x).ptr;
-  return {buffer.data(), end};
-}
-
-float widened_word(DType type, std::uint32_t word) { return static_cast<float>(value_of(type, word)); }
 
 std::string number(double x) {
   std::array<char, 32> buffer{};
@@ -26,7 +17,39 @@ std::string number(double x) {
   return buffer.data();
 }
 
-void print_counts(std::ostream& out, const char* title, const Comparison& comparison) {
+/// "1: 40211, 2-3: 20121, 16-255: 9000": ULP distances, in five ranges of which the empty ones are left out.
+std::string distances_text(const TapCount& count) {
+  struct Range {
+    const char* name;
+    std::size_t from, to;
+  };
+  constexpr Range ranges[] = {{"1", 0, 1}, {"2-3", 1, 2}, {"4-15", 2, 4}, {"16-255", 4, 8}, {"256+", 8, kUlpBuckets}};
+  std::string text;
+  for (const Range& range : ranges) {
+    std::uint64_t sum = 0;
+    for (std::size_t i = range.from; i < range.to; ++i) sum += count.ulps[i];
+    if (sum > 0) text += (text.empty() ? "" : ", ") + std::string(range.name) + ": " + std::to_string(sum);
+  }
+  return text.empty() ? "" : "ULP " + text;
+}
+
+/// "rounding 79000, value 453"
+std::string classes_text(const TapCount& count) {
+  std::string text;
+  for (std::size_t i = 0; i < kDiffClasses; ++i)
+    if (count.classes[i] > 0)
+      text += (text.empty() ? "" : ", ") + std::string(name_of(static_cast<DiffClass>(i))) + " " +
+              std::to_string(count.classes[i]);
+  return text;
+}
+
+void print_spread(std::ostream& out, const TapCount& count) {
+  if (count.differing == 0) return;
+  const std::string distances = distances_text(count);
+  out << "             " << distances << (distances.empty() ? "" : "; ") << classes_text(count) << "\n";
+}
+
+void print_counts(std::ostream& out, const char* title, const Comparison& comparison, bool spread) {
   out << title << "\n";
   if (!comparison.note.empty()) out << "  " << comparison.note << "\n";
   if (!comparison.done) return;
@@ -42,6 +65,7 @@ void print_counts(std::ostream& out, const char* title, const Comparison& compar
     if (count.not_compared > 0)
       out << "   (" << count.not_compared << " of inactive rows left unwritten, not compared)";
     out << "\n";
+    if (spread) print_spread(out, count);
   }
   if (comparison.snapshots > 0) out << "  states compared: " << comparison.snapshots << " blocks\n";
   if (comparison.digests_compared > 0)
@@ -74,6 +98,52 @@ void print_place(std::ostream& out, const Divergence& d) {
   out << "\n";
 }
 
+/// What a class means where its name alone misleads.
+std::string class_text(const Divergence& d) {
+  std::string text(name_of(d.kind));
+  if (d.ulp) text += ", " + std::to_string(*d.ulp) + " ULP";
+  if (d.kind == DiffClass::value)
+    text += (value_of(d.type, d.got) < 0) != (value_of(d.type, d.want) < 0) ? ": of opposite sign, not a rounding"
+                                                                            : ": too far apart for a rounding";
+  if (d.kind == DiffClass::poison) text += ": a NaN that GPU arithmetic does not make; copied or never initialised";
+  return text;
+}
+
+/// The neighbours as one picture: "=" equal, "x" different, "X" the first.
+void print_near(std::ostream& out, const Divergence& d) {
+  const Near& near = d.near;
+  if (near.got.size() < 2) return;
+  const auto end = near.from + static_cast<std::int64_t>(near.got.size());
+  out << "  nearby   elements " << near.from << ":" << end << "  ";
+  for (std::size_t i = 0; i < near.got.size(); ++i) {
+    const bool here = near.from + static_cast<std::int64_t>(i) == d.element;
+    out << (near.got[i] == near.want[i] ? '=' : here ? 'X' : 'x');
+  }
+  out << "  (= equal, x different, X this one)\n";
+}
+
+std::string inner_text(const InnerValue& value) {
+  if (!value.word) return value.name + " " + number(value.value);
+  std::string text = value.name + " " + value_text(value.type, *value.word);
+  if (value.recorded && *value.recorded != *value.word)
+    text += " (recorded " + value_text(value.type, *value.recorded) + ")";
+  return text;
+}
+
+/// The values inside the step at that place, a few lines of at most 120 columns.
+void print_inner(std::ostream& out, const std::vector<InnerValue>& inner) {
+  std::string line = "  inside  ";
+  for (std::size_t i = 0; i < inner.size(); ++i) {
+    const std::string text = " " + inner_text(inner[i]) + (i + 1 < inner.size() ? "," : "");
+    if (line.size() + text.size() > 120) {
+      out << line << "\n";
+      line = "          ";
+    }
+    line += text;
+  }
+  if (!inner.empty()) out << line << "\n";
+}
+
 void print_first(std::ostream& out, const Report& report, const Divergence& d) {
   const bool pair = report.files.size() == 2;
   out << "first divergence\n";
@@ -87,12 +157,53 @@ void print_first(std::ostream& out, const Report& report, const Divergence& d) {
     };
     line(pair ? "A" : "recorded", d.want);
     line(pair ? "B" : "replayed", d.got);
-    out << "  class    " << name_of(d.kind);
-    if (d.ulp) out << ", " << *d.ulp << " ULP";
-    out << "\n";
+    out << "  class    " << class_text(d) << "\n";
+    print_near(out, d);
+    print_inner(out, report.inner);
   }
   out << "  inputs   " << inputs_text(d, pair) << "\n";
-  out << "mechanism\n  not searched\n";
+}
+
+std::string proof_text(Proof proof) {
+  switch (proof) {
+    case Proof::rerun:
+      return "a re-run under it gives the recorded bits";
+    case Proof::fact:
+      return "a property of the recorded bits themselves";
+    case Proof::pattern:
+      break;
+  }
+  return "how the differences are spread; no re-run gives the recorded bits";
+}
+
+void print_mechanism(std::ostream& out, const Mechanism& mechanism) {
+  out << "  " << printable(mechanism.id) << " (" << scope_text(mechanism.scope) << ")\n";
+  if (!mechanism.says.empty()) out << "    says      " << printable(mechanism.says) << "\n";
+  if (!mechanism.evidence.empty()) out << "    evidence  " << printable(mechanism.evidence) << "\n";
+  out << "    proof     " << proof_text(mechanism.proof) << "\n";
+}
+
+/// At most ten of the hypotheses that were re-run; the JSON has all.
+void print_tried(std::ostream& out, const std::vector<std::string>& tried) {
+  constexpr std::size_t most = 10;
+  for (std::size_t i = 0; i < tried.size() && i < most; ++i)
+    out << (i == 0 ? "  tried       " : "              ") << printable(tried[i]) << "\n";
+  if (tried.size() > most) out << "              and " << tried.size() - most << " more (--json has all)\n";
+}
+
+bool unexplained(const Report& report) {
+  return std::ranges::any_of(report.mechanisms, [](const Mechanism& m) { return m.id == "unexplained"; });
+}
+
+void print_mechanisms(std::ostream& out, const Report& report) {
+  if (!report.searched && report.mechanisms.empty()) {
+    if (report.first() && report.files.size() == 1) out << "mechanism\n  not searched: 'gdnsim explain' names it\n";
+    return;
+  }
+  out << "mechanism\n";
+  if (report.mechanisms.empty()) out << "  none: nothing differs, so there is nothing to explain\n";
+  for (const Mechanism& mechanism : report.mechanisms) print_mechanism(out, mechanism);
+  if (unexplained(report)) print_tried(out, report.tried);
 }
 
 /// The local first divergence, where it is not the carried one.
@@ -119,65 +230,7 @@ void print_contract(std::ostream& out, const Report& report) {
     out << "          " << sentence.substr(sentence.find_first_not_of(' ')) << "\n";
 }
 
-/// Length of the UTF-8 sequence at `at`, or 0: lead byte and continuation bytes are looked at, nothing more.
-std::size_t utf8_length(const std::string& text, std::size_t at) {
-  const unsigned char lead = static_cast<unsigned char>(text[at]);
-  const std::size_t length = lead < 0x80                   ? 1
-                             : lead >= 0xC2 && lead < 0xE0 ? 2
-                             : lead >= 0xE0 && lead < 0xF0 ? 3
-                             : lead >= 0xF0 && lead < 0xF5 ? 4
-                                                           : 0;
-  if (at + length > text.size()) return 0;
-  for (std::size_t i = 1; i < length; ++i)
-    if ((static_cast<unsigned char>(text[at + i]) & 0xC0) != 0x80) return 0;
-  return length;
-}
-
 }  // namespace
-
-std::string printable(const std::string& message) {
-  std::string line;
-  for (std::size_t at = 0; at < message.size();) {
-    const std::size_t length = utf8_length(message, at);
-    const bool control = length == 1 && (static_cast<unsigned char>(message[at]) < 0x20 || message[at] == 0x7F);
-    line += length == 0 || control ? "?" : message.substr(at, length);
-    at += length == 0 ? 1 : length;
-  }
-  return line;
-}
-
-std::string value_text(DType type, std::uint32_t word) {
-  const float x = widened_word(type, word);
-  if (std::isnan(x)) return "nan";
-  if (std::isinf(x)) return x > 0 ? "inf" : "-inf";
-  return shortest(x);
-}
-
-std::string hex_text(DType type, std::uint32_t word) {
-  std::array<char, 16> buffer{};
-  std::snprintf(buffer.data(), buffer.size(), type == DType::f32 ? "0x%08x" : "0x%04x", word);
-  return buffer.data();
-}
-
-std::string describe(const Model& model) {
-  std::ostringstream text;
-  text << "H " << model.H << ", HV " << model.HV << ", K " << model.K << ", V " << model.V << ", W " << model.W << "; "
-       << name_of(model.state_dtype) << " state, " << name_of(model.conv_state_dtype) << " conv state, "
-       << name_of(model.act_dtype) << " activations";
-  return text.str();
-}
-
-std::string layers_text(const std::vector<int>& layers) {
-  std::string text;
-  for (std::size_t i = 0; i < layers.size();) {
-    std::size_t last = i;
-    while (last + 1 < layers.size() && layers[last + 1] == layers[last] + 1) ++last;
-    text += (text.empty() ? "" : ",") + std::to_string(layers[i]);
-    if (last > i) text += "-" + std::to_string(layers[last]);
-    i = last + 1;
-  }
-  return text;
-}
 
 std::string verdict_line(const Report& report) {
   const Comparison& counted = report.carried.done ? report.carried : report.local;
@@ -190,15 +243,16 @@ std::string verdict_line(const Report& report) {
 
 void print_text(std::ostream& out, const Report& report) {
   out << report.command;
-  for (const std::string& file : report.files) out << " " << file;
+  for (const std::string& file : report.files) out << " " << printable(file);
   out << "\n          " << report.subject << "\n";
   if (report.has_contract) print_contract(out, report);
   if (!report.backend.empty()) out << "backend   " << report.backend << "\n";
-  print_counts(out, report.files.size() == 2 ? "differences" : "carried (our own state goes on)", report.carried);
+  print_counts(out, report.files.size() == 2 ? "differences" : "carried (our own state goes on)", report.carried, true);
   if (report.local.done || !report.local.note.empty())
-    print_counts(out, "local (each step from the recorded state before it)", report.local);
+    print_counts(out, "local (each step from the recorded state before it)", report.local, !report.carried.done);
   if (report.first()) print_first(out, report, *report.first());
   print_local_first(out, report);
+  print_mechanisms(out, report);
   for (const std::string& note : report.notes) out << "note      " << printable(note) << "\n";
   if (!report.inconclusive_because.empty()) out << "because   " << report.inconclusive_because << "\n";
   if (!report.repro.empty()) out << "repro     " << report.repro << "\n";

@@ -85,6 +85,11 @@ int replace_file(const std::string& path, const std::string& text) {
   return failed;
 }
 
+void write_output(const std::string& path, const std::string& text) {
+  const int failed = is_sink(path) ? write_file(path, "wb", text) : replace_file(path, text);
+  if (failed != 0) throw error(path, ": cannot be written: ", std::generic_category().message(failed));
+}
+
 std::string provenance_of(const LogHeader& header, const std::string& key) {
   for (const auto& [name, value] : header.provenance)
     if (name == key) return value;
@@ -107,26 +112,47 @@ void OutputOptions::add_to(CLI::App& command, bool reports) {
   command.add_flag("--no-progress", no_progress, "no progress line");
 }
 
-void OutputOptions::check_target(const std::vector<std::string>& others) const {
-  if (json.empty() || json == "-") return;
+void OutputOptions::add_html_to(CLI::App& command) {
+  command.add_option("--html", html, "write the report as one page for a browser to FILE")
+      ->type_name("FILE")
+      ->check(not_empty());
+}
+
+void OutputOptions::check_file(const char* option, const std::string& path,
+                               const std::vector<std::string>& others) const {
   for (const std::string& other : others)
-    if (same_file(json, other)) throw error("--json ", json, ": is another file of this command");
-  if (std::filesystem::is_directory(json)) throw error("--json ", json, ": expected a file, found a directory");
-  if (!force && std::filesystem::exists(std::filesystem::symlink_status(json)) && !is_sink(json))
-    throw error(json, ": exists already; --force replaces it");
-  const std::filesystem::path folder = std::filesystem::absolute(json).parent_path();
-  if (!std::filesystem::is_directory(folder)) throw error("--json ", json, ": cannot be written: there is no folder ", folder.string());
+    if (same_file(path, other)) throw error(option, " ", path, ": is another file of this command");
+  if (std::filesystem::is_directory(path)) throw error(option, " ", path, ": expected a file, found a directory");
+  if (!force && std::filesystem::exists(std::filesystem::symlink_status(path)) && !is_sink(path))
+    throw error(path, ": exists already; --force replaces it");
+  const std::filesystem::path folder = std::filesystem::absolute(path).parent_path();
+  if (!std::filesystem::is_directory(folder))
+    throw error(option, " ", path, ": cannot be written: there is no folder ", folder.string());
+}
+
+void OutputOptions::check_target(const std::vector<std::string>& others) const {
+  if (!json.empty() && json != "-") check_file("--json", json, others);
+  if (html.empty()) return;
+  check_file("--html", html, others);
+  if (json != "-" && same_file(html, json)) throw error("--html ", html, ": is another file of this command");
 }
 
 void OutputOptions::write_json(const nlohmann::ordered_json& report) const {
   if (json.empty()) return;
-  const std::string text = report.dump(2, ' ', false, nlohmann::json::error_handler_t::replace) + "\n";
-  if (json == "-") {
+  const std::string text = json_text(report) + "\n";
+  if (json == "-")
     std::cout << text;
-    return;
-  }
-  const int failed = is_sink(json) ? write_file(json, "wb", text) : replace_file(json, text);
-  if (failed != 0) throw error(json, ": cannot be written: ", std::generic_category().message(failed));
+  else
+    write_output(json, text);
+}
+
+void OutputOptions::put(const Report& report) const {
+  if (json_on_stdout())
+    say(*this, verdict_line(report));
+  else
+    print_text(std::cout, report);
+  write_json(to_json(report));
+  if (!html.empty()) write_output(html, to_html(report));
 }
 
 void require_apart(const std::string& output, const std::string& input) {

@@ -35,20 +35,27 @@ void add_verify(CLI::App& root, Job& job);
 void add_contracts(CLI::App& root, Job& job);
 void add_backends(CLI::App& root, Job& job);
 void add_fit(CLI::App& root, Job& job);
+void add_explain(CLI::App& root, Job& job);
 
-/// --json, --force, --quiet, --no-progress.
+/// --json, --html (commands that print a Report), --force, --quiet, --no-progress.
 struct OutputOptions {
-  std::string json;
+  std::string json, html;
   bool force = false;
   bool quiet = false;
   bool no_progress = false;
   void add_to(CLI::App& command, bool reports = true);
+  void add_html_to(CLI::App& command);
   bool json_on_stdout() const { return json == "-"; }
-  /// Throws Error when the JSON file exists and --force was not given, or when it is one of the command's other files: said
+  /// Throws Error when the JSON file or the page exists and --force was not given, or when it is one of the command's other files: said
   /// before the work, not after it.
   void check_target(const std::vector<std::string>& others) const;
   /// Writes the JSON where it was asked for; a file is replaced in one go, a device or a pipe is written as it is.
   void write_json(const nlohmann::ordered_json& report) const;
+  /// Prints a report - its text, or its JSON in place of it - and writes the files that were asked for.
+  void put(const Report& report) const;
+
+ private:
+  void check_file(const char* option, const std::string& path, const std::vector<std::string>& others) const;
 };
 
 /// Throws Error when what a command would write is what it reads.

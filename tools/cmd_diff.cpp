@@ -1,6 +1,4 @@
 // gdnsim diff: two logs or traces, nothing recomputed.
-#include <iostream>
-
 #include "cli.hpp"
 #include "gdnsim/diff.hpp"
 
@@ -33,11 +31,7 @@ int run(const Options& options) {
                    ":" + std::to_string(result.slice.last_step) + "; " + describe(a.recording().model());
   report.repro = repro_command(options, report);
   if (report.verdict == Verdict::diverged) report.next = "gdnsim replay " + shell_word(options.a);
-  if (options.output.json_on_stdout())
-    say(options.output, verdict_line(report));
-  else
-    print_text(std::cout, report);
-  options.output.write_json(to_json(report));
+  options.output.put(report);
   return exit_code(report.verdict);
 }
 
@@ -52,6 +46,7 @@ void add_diff(CLI::App& root, Job& job) {
   command->add_option("B", options->b, "a trace or log")->required();
   options->slice.add_to(*command);
   options->output.add_to(*command);
+  options->output.add_html_to(*command);
   command->callback([options, &job] { job = [options] { return run(*options); }; });
 }
 

@@ -14,6 +14,7 @@ using Json = nlohmann::ordered_json;
 
 struct Options {
   std::string file, contract, trace;
+  bool partial = false;
   double seconds = 45;
   SliceOptions slice;
   BackendChoice backend;
@@ -63,6 +64,9 @@ void print_path(const FitPath& path) {
       std::cout << stage.compared - stage.differing << " of " << stage.compared << " elements match to the bit; "
                 << stage.probe << "; " << stage.trials << " contracts tried\n";
   }
+  for (const FitRow& row : path.except)
+    std::cout << "except    step " << row.step << ", row " << row.row << " of layer " << path.layer << ": " << row.stage
+              << " differs there and matches elsewhere: not arithmetic\n";
   for (const Undecided& field : path.undecided)
     std::cout << "undecided " << field.field << ": " << field.chosen << " could be " << joined(field.others)
               << (field.because.empty() ? "" : " (" + field.because + ")") << "\n";
@@ -77,6 +81,10 @@ void print_proof(const FitResult& result) {
       std::cout << "  " << std::left << std::setw(11) << name_of(static_cast<Tap>(i))
                 << counted.counts[i].compared - counted.counts[i].differing << " of " << counted.counts[i].compared
                 << " elements match to the bit\n";
+  for (const FitLayer& layer : result.layers)
+    std::cout << "layer     " << layer.found.layer << ", " << name_of(layer.found.path) << ": "
+              << summary_of(layer.found) << (layer.match ? "" : " on its probe, but not on all of the layer") << "\n";
+  if (!result.holds.empty()) std::cout << "holds     on all of layers " << layers_text(result.holds) << "\n";
   if (const auto& first = result.proof.first())
     std::cout << "first     divergence: step " << first->step << ", layer " << first->layer << ", "
               << name_of(first->tap) << ", row " << first->row << "\n";
@@ -85,7 +93,10 @@ void print_proof(const FitResult& result) {
 }
 
 Json path_json(const FitPath& path) {
-  Json j{{"path", name_of(path.path)}, {"contract", path.contract.name}, {"nearest_preset", path.nearest}};
+  Json j{{"path", name_of(path.path)},
+         {"layer", path.layer},
+         {"contract", path.contract.name},
+         {"nearest_preset", path.nearest}};
   j["changes"] = path.changes;
   j["presets"] = path.presets;
   for (const auto& [field, value] : contract_fields(path.contract)) j["fields"][field] = value;
@@ -97,6 +108,9 @@ Json path_json(const FitPath& path) {
                            {"contracts_tried", stage.trials},
                            {"compared", stage.compared},
                            {"differing", stage.differing}});
+  j["except"] = Json::array();
+  for (const FitRow& row : path.except)
+    j["except"].push_back({{"stage", row.stage}, {"step", row.step}, {"row", row.row}});
   j["undecided"] = Json::array();
   for (const Undecided& field : path.undecided)
     j["undecided"].push_back(
@@ -113,6 +127,12 @@ Json to_json(const FitResult& result, const Options& options) {
          {"contract_text", to_text(result.contracts)},
          {"paths", Json::array()}};
   for (const FitPath& path : result.paths) j["paths"].push_back(path_json(path));
+  j["holds"] = result.holds;
+  j["layers"] = Json::array();
+  for (const FitLayer& layer : result.layers) {
+    j["layers"].push_back(path_json(layer.found));
+    j["layers"].back()["match"] = layer.match;
+  }
   Json taps = Json::object();
   for (std::size_t i = 0; i < kTaps; ++i)
     if (counted.counts[i].compared > 0)
@@ -128,6 +148,11 @@ Json to_json(const FitResult& result, const Options& options) {
   return j;
 }
 
+/// A contract that is not exact is written when it was asked for all the same.
+bool writes(const FitResult& result, const Options& options) {
+  return !options.contract.empty() && (options.partial || outcome_of(result) == Outcome::match);
+}
+
 /// Says before the work that a file would be in the way.
 void check_contract_target(const Options& options) {
   if (options.contract.empty()) return;
@@ -139,7 +164,6 @@ void check_contract_target(const Options& options) {
 }
 
 void write_contract(const Options& options, const ContractSet& contracts) {
-  if (options.contract.empty()) return;
   std::ofstream file(options.contract, std::ios::binary | std::ios::trunc);
   file << to_text(contracts);
   file.close();
@@ -152,7 +176,9 @@ void print_result(const FitResult& result, const Options& options, const std::st
   print_proof(result);
   std::cout << "time      " << std::fixed << std::setprecision(1) << result.search_seconds << " s of search"
             << (result.out_of_time ? ", which its limit ended (--seconds)" : "") << "\n";
-  if (options.contract.empty())
+  if (!writes(result, options) && !options.contract.empty())
+    std::cout << "contract  not written: it does not reproduce every recorded element (--partial writes it all the same)\n";
+  else if (options.contract.empty())
     std::cout << "\n" << to_text(result.contracts) << "\n";
   else
     std::cout << "contract  " << options.contract << "\n"
@@ -172,7 +198,7 @@ int run(const Options& options) {
   fit_options.slice = options.slice.parsed();
   fit_options.seconds = options.seconds;
   const FitResult result = fit(input.stream(), recording, *chosen.backend, fit_options);
-  write_contract(options, result.contracts);
+  if (writes(result, options)) write_contract(options, result.contracts);
   if (options.output.json_on_stdout())
     say(options.output, verdict_of(result));
   else
@@ -193,6 +219,7 @@ void add_fit(CLI::App& root, Job& job) {
   command->add_option("-o,--output", options->contract, "write the contract to FILE, for --contract")
       ->type_name("FILE")
       ->check(not_empty());
+  command->add_flag("--partial", options->partial, "write it even when it does not reproduce every recorded element");
   command->add_option("--seconds", options->seconds, "the longest the search may take")
       ->check(CLI::Range(0.1, 1e6))
       ->capture_default_str();

@@ -1,6 +1,5 @@
 // gdnsim replay: run a recording again and localise the first divergence.
 #include <algorithm>
-#include <iostream>
 
 #include "cli.hpp"
 #include "gdnsim/error.hpp"
@@ -74,10 +73,7 @@ std::string next_command(const Options& options, const Report& report) {
   const std::string file = shell_word(options.file);
   if (report.verdict == Verdict::match) return "";
   if (report.verdict == Verdict::inconclusive) return "gdnsim info " + file;
-  if (options.contract != "auto") return "gdnsim replay " + file + " --contract auto";
-  if (!probe_was_clean(report.contract)) return "gdnsim fit " + file;
-  return "gdnsim replay " + file + " --contract " + shell_word(contract_name(report.contract.contracts)) +
-         " --mode local --layers " + std::to_string(report.first()->layer);
+  return "gdnsim explain " + file + (options.trace.empty() ? "" : " --trace " + shell_word(options.trace));
 }
 
 int run(const Options& options) {
@@ -97,17 +93,14 @@ int run(const Options& options) {
   Report report = report_of(result);
   report.files = {options.file};
   report.subject = subject_of(input, input.stream(), result.slice);
+  report.inner = inner_values(input.stream(), recording, *chosen.backend, result);
   report.backend = chosen.reason + "; " + chosen.backend->description();
   report.repro = repro_command(options, report, input.log && options.contract == "auto");
   report.next = next_command(options, report);
   if (report.verdict == Verdict::diverged && options.contract == "auto" && probe_was_clean(report.contract))
     report.notes.push_back("the contract reproduces the first steps to the bit, so look for something that happened rather than a "
                            "rounding rule: a block, a row, a step");
-  if (options.output.json_on_stdout())
-    say(options.output, verdict_line(report));
-  else
-    print_text(std::cout, report);
-  options.output.write_json(to_json(report));
+  options.output.put(report);
   return exit_code(report.verdict);
 }
 
@@ -127,6 +120,7 @@ void add_replay(CLI::App& root, Job& job) {
   options->slice.add_to(*command);
   options->backend.add_to(*command);
   options->output.add_to(*command);
+  options->output.add_html_to(*command);
   command->callback([options, &job] { job = [options] { return run(*options); }; });
 }
 

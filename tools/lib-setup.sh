@@ -29,6 +29,8 @@ test_needs=(
   "libomp-dev|echo '#include <omp.h>' | clang++ -fopenmp -fsyntax-only -x c++ -"
   "python3-h5py|python3 -c 'import h5py'"
   "python3-numpy|python3 -c 'import numpy'"
+  "python3-jsonschema|python3 -c 'import jsonschema'"
+  "chromium|command -v chromium"
 )
 
 say() { printf '%s\n' "$*" >&2; }

@@ -71,6 +71,7 @@ int main(int argc, char** argv) {
   add_diff(root, job);
   add_synth(root, job);
   add_fit(root, job);
+  add_explain(root, job);
   add_info(root, job);
   add_verify(root, job);
   add_contracts(root, job);

@@ -12,6 +12,7 @@ import tempfile
 
 HERE = os.path.dirname(os.path.abspath(__file__))
 sys.path.insert(0, os.path.join(HERE, "..", "support"))
+import schema  # noqa: E402
 from program import Checks, Program  # noqa: E402
 from tap import Tap  # noqa: E402
 
@@ -71,10 +72,19 @@ def check_file(checks, sample, folder):
     checks.ends("--force overwrites", ["fit", sample, "-o", path, "--force"], 0, "match")
 
 
+def check_schema(checks, report):
+    if schema.jsonschema is None:
+        checks.tap.skip("the published schema", schema.MISSING)
+        return
+    checks.tap.check(not schema.wrong(report), "it is as the published schema says", schema.wrong(report))
+    checks.tap.check(schema.wrong({**report, "verdict": "perhaps"}), "which refuses another verdict")
+
+
 def check_undecided(checks, sample):
     report = checks.does("fit --json", ["fit", sample, "--json", "-"]).json
     undecided = {u["field"]: u for u in report["paths"][0]["undecided"]}
     checks.tap.check(report["schema"] == "gdnsim.fit/1", "schema", report["schema"])
+    check_schema(checks, report)
     checks.tap.check(undecided.get("conv_bias", {}).get("because") == "no bias", "no bias, no order of it", undecided)
     decided = "update" not in undecided and "exp" not in undecided
     checks.tap.check(decided, "what the bits decide is not listed", undecided)

@@ -12,6 +12,7 @@ import sys
 import tempfile
 
 sys.path.insert(0, os.path.join(os.path.dirname(os.path.abspath(__file__)), "..", "support"))
+import schema  # noqa: E402
 from program import Checks, Program, write_contract, write_recipe  # noqa: E402
 from tap import Tap  # noqa: E402
 
@@ -57,127 +58,95 @@ def value_of(dtype, text):
     return struct.unpack("<f", struct.pack("<I", word if dtype == "f32" else word << 16))[0]
 
 
-def wrong_keys(found, wanted, where):
-    """Keys of `found` that are missing, unknown or of another type; a key ending in "?" may be absent."""
-    known = {key.rstrip("?"): kind for key, kind in wanted.items()}
-    wrong = [f"{where}: missing {key}" for key in wanted if not key.endswith("?") and key not in found]
-    wrong += [f"{where}: unknown {key}" for key in found if key not in known]
-    wrong += [
-        f"{where}: {key} is {found[key]!r}"
-        for key in found
-        if key in known
-        and (not isinstance(found[key], known[key]) or (isinstance(found[key], bool) and known[key] is not bool))
-    ]
+def wrong_divergence(found, where):
+    """What the schema cannot say of a divergence: numbers and words agree, and so do its neighbours."""
+    if found["class"] == "digest":
+        return []
+    wrong = []
+    for side in ("got", "want"):
+        if found["dtype"] != "f16" and not isinstance(found[side], str):
+            if struct.pack("<f", found[side]) != struct.pack("<f", value_of(found["dtype"], found[side + "_hex"])):
+                wrong.append(f"{where}: {side} {found[side]!r} is not {found[side + '_hex']}")
+        near = found["near"]
+        if near[side][found["element"] - near["from"]] != found[side + "_hex"]:
+            wrong.append(f"{where}: {side} is not in the middle of {near}")
+    same = [got == want for got, want in zip(near["got"], near["want"])]
+    if len(near["got"]) != len(near["want"]) or not all(same[: found["element"] - near["from"]]):
+        wrong.append(f"{where}: not the first of its neighbours: {near}")
     return wrong
 
 
-def wrong_divergence(found, where):
-    wrong = wrong_keys(
-        found,
-        {
-            "step": int,
-            "layer": int,
-            "layer_id": int,
-            "tap": str,
-            "row?": int,
-            "sequence?": int,
-            "block?": int,
-            "head?": int,
-            "element?": int,
-            "dtype?": str,
-            "got?": (int, float, str),
-            "want?": (int, float, str),
-            "got_hex?": str,
-            "want_hex?": str,
-            "ulp?": (int, type(None)),
-            "class": str,
-            "inputs_matched": str,
-            "from_step": int,
-        },
-        where,
-    )
-    if found["class"] == "digest":
-        return wrong + [
-            f"{where}: a digest has no {key}" for key in ("dtype", "got", "want", "ulp", "element") if key in found
-        ]
-    for side in ("got", "want"):
-        if isinstance(found[side], str):
-            wrong += [] if found[side] in ("nan", "inf", "-inf") else [f"{where}: {side} is {found[side]}"]
-        elif found["dtype"] != "f16" and struct.pack("<f", found[side]) != struct.pack(
-            "<f", value_of(found["dtype"], found[side + "_hex"])
-        ):
-            wrong.append(f"{where}: {side} {found[side]!r} is not {found[side + '_hex']}")
+def wrong_counts(count, where):
+    """Histogram and classes add up to what differs."""
+    classes, with_ulp = count["classes"], sum(count["ulp_histogram"])
+    no_ulp = sum(count["classes"].get(name, 0) for name in ("nan", "nan-payload", "poison"))
+    wrong = [] if sum(classes.values()) == count["differing"] else [f"{where}: classes {classes}"]
+    if not count["differing"] - no_ulp <= with_ulp <= count["differing"]:
+        wrong.append(f"{where}: histogram {count['ulp_histogram']} of {count['differing']}")
+    if with_ulp and count["ulp_histogram"][-1] == 0:
+        wrong.append(f"{where}: histogram ends in 0")
+    if with_ulp and count["max_ulp"].bit_length() != len(count["ulp_histogram"]):
+        wrong.append(f"{where}: max_ulp {count['max_ulp']} in {count['ulp_histogram']}")
+    return wrong
+
+
+def wrong_cells(summary, taps, where):
+    """The cells add up to the mode's counts, tap by tap; a digest counts as one element of its state."""
+    cells = summary["cells"]
+    compared = sum(n * times for layer in cells["layers"] for n, times in layer["compared"])
+    differing = sum(cell[2] for cell in cells["differing"])
+    wrong = [f"{where}: {compared} compared in cells"] if compared != summary["compared"] else []
+    wrong += [f"{where}: {differing} differ in cells"] if differing != summary["differing"] else []
+    of_tap = {tap: sum(cell[4].get(tap, 0) for cell in cells["differing"]) for tap in TAPS}
+    for tap, count in taps.items():
+        if tap not in ("state", "conv_state") and of_tap[tap] != count["differing"]:
+            wrong.append(f"{where}: {of_tap[tap]} of {tap} in cells, {count['differing']} counted")
+    wrong += [f"{where}: cell {cell}" for cell in cells["differing"] if sum(cell[4].values()) != cell[2]]
+    if summary["first"] and cells["differing"]:
+        first = min((cell[1], cell[0]) for cell in cells["differing"])
+        if first != (summary["first"]["step"], summary["first"]["layer"]):
+            wrong.append(f"{where}: first cell {first}")
     return wrong
 
 
 def wrong_report(report, command):
-    """Everything in which a report differs from docs/divergence.md."""
-    replay = {"contract": dict, "backend": str} if command == "replay" else {}
-    wrong = wrong_keys(
-        report,
-        {
-            "schema": str,
-            "command": str,
-            "files": list,
-            "subject": str,
-            "verdict": str,
-            "because?": str,
-            **replay,
-            "first": (dict, type(None)),
-            "taps": dict,
-            "modes": dict,
-            "mechanisms": list,
-            "notes": list,
-            "repro": str,
-            "next": str,
-        },
-        "report",
-    )
-    wrong += [] if (report["schema"], report["command"]) == ("gdnsim.report/1", command) else ["schema or command"]
-    if command == "replay":
-        wrong += wrong_keys(
-            report["contract"],
-            {"name": str, "chosen_by": str, "fields": dict, "mixed?": dict, "tried": list},
-            "contract",
-        )
+    """Everything in which a report differs from docs/divergence.md and its schema."""
+    wrong = schema.wrong(report) + ([] if report["command"] == command else ["command"])
     for mode in ("carried", "local"):
         summary, taps = report["modes"][mode], report["taps"][mode]
-        wrong += wrong_keys(
-            summary,
-            {
-                "done": bool,
-                "compared": int,
-                "differing": int,
-                "snapshots": int,
-                "digests_compared": int,
-                "digests_differing": int,
-                "note?": str,
-                "first": (dict, type(None)),
-                "first_per_tap": dict,
-            },
-            mode,
-        )
         wrong += [f"{mode}: order {list(taps)}"] if list(taps) != [tap for tap in TAPS if tap in taps] else []
-        for tap, count in taps.items():
-            wrong += wrong_keys(
-                count,
-                {"compared": int, "differing": int, "not_compared": int, "max_ulp": int, "max_abs": (int, float, str)},
-                f"{mode} {tap}",
-            )
         for key in ("compared", "differing"):
             if summary[key] != sum(count[key] for count in taps.values()) + summary["digests_" + key]:
                 wrong.append(f"{mode}: {key} is not the sum of the taps")
+        for tap, count in taps.items():
+            wrong += wrong_counts(count, f"{mode} {tap}")
+        wrong += wrong_cells(summary, taps, mode)
         for found in [summary["first"], *summary["first_per_tap"].values()]:
             wrong += wrong_divergence(found, f"{mode} first") if found else []
-        wrong += (
-            [f"{mode}: first without a difference"] if (summary["first"] is None) != (summary["differing"] == 0) else []
-        )
-    wrong += (
-        []
-        if report["first"] == report["modes"]["carried" if report["modes"]["carried"]["done"] else "local"]["first"]
-        else ["first"]
-    )
+        if (summary["first"] is None) != (summary["differing"] == 0):
+            wrong.append(f"{mode}: first without a difference")
+    first = {key: value for key, value in (report["first"] or {}).items() if key != "inner"}
+    if first != (report["modes"]["carried" if report["modes"]["carried"]["done"] else "local"]["first"] or {}):
+        wrong.append("first")
     return wrong
+
+
+def check_strict(checks, report):
+    """The schema would notice: a key too many, one too few, another word."""
+    if schema.jsonschema is None:
+        checks.tap.skip("the published schema", schema.MISSING)
+        return
+    first = report["first"]
+    without = {key: value for key, value in first.items() if key != "near"}
+    for name, broken in [
+        ("a new key", {**report, "extra": 1}),
+        ("a missing one", {key: value for key, value in report.items() if key != "tried"}),
+        ("an unknown class", {**report, "first": {**first, "class": "odd"}}),
+        ("words without neighbours", {**report, "first": without}),
+        ("a mechanism without proof", {**report, "mechanisms": [{"id": "exp", "scope": {}, "says": "", "evidence": ""}]}),
+        ("a match with a divergence", {**report, "verdict": "match"}),
+    ]:
+        checks.tap.check(schema.wrong(broken), f"the schema refuses {name}")
 
 
 def check_schema(checks, trace, logs):
@@ -197,8 +166,8 @@ def check_schema(checks, trace, logs):
             wrong = wrong_report(report, command)
             checks.tap.check(not wrong, f"{command}, {name}: the JSON is as documented", "\n".join(wrong))
             checks.tap.check(
-                report["verdict"] == ["match", "diverged"][code] and report["mechanisms"] == [],
-                f"{command}, {name}: verdict and no mechanism",
+                report["verdict"] == ["match", "diverged"][code] and not report["searched"] and report["mechanisms"] == [],
+                f"{command}, {name}: verdict, and no mechanism was looked for",
                 done,
             )
 
@@ -225,6 +194,23 @@ def repeat(checks, name, words, code=1):
             again.json["taps"]["carried"].keys() <= report["taps"]["carried"].keys(), f"{name}: on a slice of it"
         )
     return report
+
+
+def check_inner(checks, folder):
+    """Values inside the step are there without being recorded (golden/inner checks them bit by bit)."""
+    wrong = write_contract(checks.program, os.path.join(folder, "bf16 beta"), {"beta": "bf16", "name": "wrong"})
+    recipe, trace = write_recipe(os.path.join(folder, "inner.json")), os.path.join(folder, "inner.h5")
+    checks.does("a trace of outputs alone", ["synth", recipe, "-o", trace, "--record", "--snapshots", "1"])
+    first = checks.program("replay", trace, "--contract", wrong, "--json", "-", "--quiet").json["first"]
+    values = {value["name"]: value for value in first["inner"]}
+    wanted = {"beta", "g", "decay", "dot_k", "u", "q_norm", "k_norm", "core_out"}
+    checks.tap.check(wanted <= values.keys(), "beta, g, decay, S.k, u and the norms were computed on the fly", values)
+    checks.tap.check("recorded_hex" not in values["beta"], "none of which the trace has", values["beta"])
+    checks.tap.check(values["beta"]["hex"].endswith("0000"), "under the contract of the replay: beta is bf16", values)
+    checks.tap.check(values["u"]["head"] == first["head"], "at the head of the divergence", first)
+    text = checks.program("replay", trace, "--contract", wrong, "--quiet").out
+    inside = " ".join(text[text.index("  inside") : text.index("  inputs")].split())
+    checks.tap.check(all(f"{name} " in inside for name in wanted), "the text has them too", text)
 
 
 def check_repro(checks, trace, logs, folder):
@@ -341,6 +327,8 @@ def main():
                 f"a log, {state}", ["run", recipe, "-o", logs[-1], "--contract", contract, "--state", state, "--quiet"]
             )
         check_schema(checks, trace, logs)
+        check_strict(checks, checks.program("replay", trace, "--contract", "golden", "--json", "-", "--quiet").json)
+        check_inner(checks, folder)
         check_repro(checks, trace, logs, folder)
         check_local(checks, folder)
         check_diff_inputs(checks, folder)

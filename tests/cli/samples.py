@@ -12,6 +12,7 @@ import sys
 import tempfile
 
 sys.path.insert(0, os.path.join(os.path.dirname(os.path.abspath(__file__)), "..", "support"))
+import schema  # noqa: E402
 from tap import Tap  # noqa: E402
 
 try:
@@ -44,7 +45,7 @@ def check_match(tap, path, name):
 def replay_json(path, *options):
     done = subprocess.run([PROGRAM, "replay", path, "--backend", "golden", "--json", "-", "--quiet", *options],
                           capture_output=True, text=True, check=False)
-    return json.loads(done.stdout)
+    return schema.checked(done.stdout)
 
 
 def check_faults(tap, folder):

@@ -84,7 +84,7 @@ void compare_pool(const Pool& pool, const std::vector<Block>& want, const Model&
 
 /// A few steps of one recipe on both sides, state carried.
 void compare(const Recipe& recipe, const Contract& contract, Rules rules, int steps, std::uint64_t seed,
-             Compared& total) {
+             Compared& total, Mistake mistake = Mistake::none) {
   CAPTURE(recipe.name);
   CAPTURE(contract.name);
   OneLayer stream(recipe, seed, 4);
@@ -104,7 +104,7 @@ void compare(const Recipe& recipe, const Contract& contract, Rules rules, int st
     const StepPlan plan = stream.plan(t);
     stream.inputs(t, 0, inputs);
     backend->step({.layer = 0, .plan = plan, .inputs = inputs, .contract = contract}, *pool, outputs);
-    const Taps want = step(model, stream.params(0), rules, plan, inputs, blocks);
+    const Taps want = step(model, stream.params(0), rules, plan, inputs, blocks, mistake);
     compare_taps(outputs, want, model, total);
     compare_pool(*pool, blocks, model, total);
   }
@@ -216,6 +216,28 @@ TEST_CASE("second: real shapes, all three contracts, every state and conv type")
     }
   }
   MESSAGE("elements compared: " << total.elements);
+}
+
+TEST_CASE("second: no q/k norm, and the decay's mistakes") {
+  const std::pair<const char*, Mistake> mistakes[] = {{"qk_norm = none", Mistake::no_qk_norm},
+                                                      {"decay = linear", Mistake::log_as_factor},
+                                                      {"decay = twice", Mistake::factor_as_log},
+                                                      {"decay = none", Mistake::no_decay}};
+  const std::pair<const char*, Rules> bases[] = {{"golden", Rules::golden},
+                                                 {"triton-sm90", Rules::triton_sm90},
+                                                 {"triton-sm90-mixed", Rules::triton_sm90_mixed}};
+  Compared total;
+  for (const auto& [choice, mistake] : mistakes)
+    for (const auto& [name, rules] : bases)
+      for (unsigned n = 0; n < 8; ++n) {
+        CAPTURE(choice);
+        const std::string text = choice;
+        Contract contract = contract_preset(name);
+        set_contract_field(contract, text.substr(0, text.find(' ')), text.substr(text.find("= ") + 2));
+        compare(recipe_of(kTritonShapes[n % 4], n, false, kHostile[n % 3]), contract, rules, 3, n, total, mistake);
+      }
+  MESSAGE("elements compared: " << total.elements);
+  CHECK(total.elements > 1000000);
 }
 
 TEST_CASE("second: every contract field is caught when it is wrong") {

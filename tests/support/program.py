@@ -10,6 +10,8 @@ import json
 import os
 import subprocess
 
+import schema
+
 Result = collections.namedtuple("Result", "code out err")
 
 
@@ -21,7 +23,8 @@ class Done(Result):
 
     @property
     def json(self):
-        return json.loads(self.out)
+        """The report on stdout, which must be what its schema says."""
+        return schema.checked(self.out)
 
     def line(self, key):
         """What a report's line with that key says, or an empty text."""

@@ -98,6 +98,7 @@ struct Step {
   const Model& model;
   const LayerParams& params;
   const Rules rules;
+  const Mistake mistake;
   const StepInputs& inputs;
   Taps& taps;
   const Scalars f{rules != Rules::golden};
@@ -148,7 +149,7 @@ struct Step {
 
   // Line 3.
   Row normalised(Row x) const {
-    if (!model.use_qk_l2norm) return x;
+    if (!model.use_qk_l2norm || mistake == Mistake::no_qk_norm) return x;
     Num squares;
     if (rules == Rules::golden) squares = golden_dot(x, x);
     if (rules == Rules::triton_sm90) squares = triton_dot(x, x, K / 32);
@@ -179,8 +180,14 @@ struct Step {
       const Num g = f.minus(f.exp(Num{params.A_log[hv]})) * f.softplus(s);
       put(Tap::beta, at, f.sigmoid(load(inputs.b.data(), model.act_dtype, at)));
       put(Tap::g, at, g);
-      put(Tap::decay, at, f.exp(g));
+      put(Tap::decay, at, factor(g));
     }
+  }
+
+  Num factor(Num g) const {
+    if (mistake == Mistake::no_decay) return kOne;
+    if (mistake == Mistake::log_as_factor) return g;
+    return mistake == Mistake::factor_as_log ? f.exp(f.exp(g)) : f.exp(g);
   }
 
   // Line 5, one head: S row by row, v the row's number.
@@ -233,12 +240,12 @@ void clear(Taps& taps, const Model& model, std::size_t rows, bool with_norm) {
 }  // namespace
 
 Taps step(const Model& model, const LayerParams& params, Rules rules, const StepPlan& plan, const StepInputs& inputs,
-          std::vector<Block>& blocks) {
+          std::vector<Block>& blocks, Mistake mistake) {
   Taps taps;
   const bool with_norm = !inputs.z.empty() && !params.norm_weight.empty() && model.norm_eps.has_value();
   const std::size_t rows = plan.block.size(), heads = static_cast<std::size_t>(model.HV);
   clear(taps, model, rows, with_norm);
-  Step step{model, params, rules, inputs, taps};
+  Step step{model, params, rules, mistake, inputs, taps};
   for (std::size_t row = 0; row < rows; ++row) {
     if (plan.block[row] >= 0) {
       Block& block = blocks.at(static_cast<std::size_t>(plan.block[row]));

@@ -12,6 +12,8 @@
 namespace gdnsim::second {
 
 enum class Rules { golden, triton_sm90, triton_sm90_mixed };
+/// One step of the equations done wrong, as engines did it.
+enum class Mistake { none, no_qk_norm, log_as_factor, factor_as_log, no_decay };
 
 /// One block of the pool: recurrent [HV, V, K] in state_dtype, conv [W-1, dim] in conv_state_dtype.
 struct Block {
@@ -29,6 +31,6 @@ struct Taps {
 
 /// Runs one layer of one step on `blocks` (the whole pool of that layer, by block number).
 Taps step(const Model& model, const LayerParams& params, Rules rules, const StepPlan& plan, const StepInputs& inputs,
-          std::vector<Block>& blocks);
+          std::vector<Block>& blocks, Mistake mistake = Mistake::none);
 
 }  // namespace gdnsim::second

@@ -5,7 +5,10 @@
 
 #include <bit>
 #include <cmath>
+#include <cstring>
 #include <limits>
+#include <span>
+#include <utility>
 
 using namespace gdnsim;
 
@@ -52,12 +55,169 @@ TEST_CASE("compare: ULP distances cross zero one by one and stop at NaN") {
 }
 
 TEST_CASE("compare: classes") {
-  CHECK(classify(DType::f32, word(1.0f), word(1.5f)) == DiffClass::rounding);
+  CHECK(classify(DType::f32, word(1.0f), word(std::nextafter(1.0f, 2.0f))) == DiffClass::rounding);
+  CHECK(classify(DType::f32, word(1.0f), word(1.5f)) == DiffClass::value);
+  CHECK(classify(DType::f32, word(1.0f), word(-1.0f)) == DiffClass::value);
   CHECK(classify(DType::f32, word(0.0f), word(-0.0f)) == DiffClass::signed_zero);
   CHECK(classify(DType::f32, 0x7FC00000, 0x7FFFFFFF) == DiffClass::nan_payload);
   CHECK(classify(DType::bf16, 0x7FC0, 0x3F80) == DiffClass::nan);
   CHECK(classify(DType::bf16, 0x7F80, 0x3F80) == DiffClass::inf);
   CHECK(classify(DType::f16, 0x7C00, 0x7BFF) == DiffClass::inf);
+}
+
+TEST_CASE("compare: rounding ends where the upper half of the digits parts, or where cancellation cannot explain it") {
+  CHECK(classify(DType::f32, word(1.0f), word(1.0f) + 4096) == DiffClass::rounding);
+  CHECK(classify(DType::f32, word(1.0f), word(1.0f) + 4097) == DiffClass::value);
+  CHECK(classify(DType::bf16, 0x3F80, 0x3F90) == DiffClass::rounding);
+  CHECK(classify(DType::bf16, 0x3F80, 0x3F91) == DiffClass::value);
+  CHECK(classify(DType::f16, 0x3C00, 0x3C20) == DiffClass::rounding);
+  CHECK(classify(DType::f16, 0x3C00, 0x3C21) == DiffClass::value);
+  // Beside values of size 1, sums may end up at 1e-6 and -1e-6; beside values of size 0.01 they may not.
+  CHECK(classify(DType::f32, word(1e-6f), word(-1e-6f), 1) == DiffClass::rounding);
+  CHECK(classify(DType::f32, word(1e-6f), word(-1e-6f), 0.01) == DiffClass::value);
+  CHECK(classify(DType::f32, word(1e-30f), word(-1e-30f)) == DiffClass::value);
+  CHECK(classify(DType::f32, word(0.5f), word(-0.5f), 1) == DiffClass::value);
+}
+
+TEST_CASE("compare: a class of one word does not depend on the side it is on") {
+  for (const auto& [a, b] : {std::pair{word(1.0f), word(2.0f)},
+                             {word(0.0f), word(-0.0f)},
+                             {0x7FC00000u, word(1.0f)},
+                             {0x7F800000u, word(3.0f)},
+                             {0x7FFFFFFFu, 0x7FC00000u}})
+    CHECK(classify(DType::f32, a, b) == classify(DType::f32, b, a));
+}
+
+namespace {
+
+/// One row of a tap of zeros but for one word, against zeros with another.
+DiffClass kind_in(Tap tap, std::uint32_t got, std::uint32_t want) {
+  const Model model = tiny_model();
+  const TapShape shape = shape_of(tap, model);
+  Bytes ours(shape.bytes()), theirs(shape.bytes());
+  std::memcpy(ours.data(), &got, size_of(shape.type)), std::memcpy(theirs.data(), &want, size_of(shape.type));
+  TapCount count;
+  const WordRun run = compare_words(tap, shape, ours, theirs, count);
+  CHECK(count.classes[static_cast<std::size_t>(run.kind)] == 1);
+  return run.kind;
+}
+
+}  // namespace
+
+TEST_CASE("compare: poison is a NaN that arithmetic does not make, where arithmetic made the value") {
+  CHECK(kind_in(Tap::u, 0x7FC00000, word(1.0f)) == DiffClass::poison);
+  CHECK(kind_in(Tap::u, word(1.0f), 0xFFFFFFFF) == DiffClass::poison);
+  CHECK(kind_in(Tap::u, 0x7FFFFFFF, word(1.0f)) == DiffClass::nan);
+  CHECK(kind_in(Tap::state, 0x7FFFFFFF, 0x7FC00001) == DiffClass::poison);
+  CHECK(kind_in(Tap::core_out, 0x7FC0, 0x3F80) == DiffClass::poison);
+  CHECK(kind_in(Tap::core_out, 0x7FFF, 0x3F80) == DiffClass::nan);
+  CHECK(kind_in(Tap::conv_state, 0x7FC0, 0x3F80) == DiffClass::nan);  // copied from the inputs
+  CHECK(kind_in(Tap::conv_state, 0x7FC0, 0x7FFF) == DiffClass::nan_payload);
+  CHECK(kind_in(Tap::k, 0x7FC00000, word(1.0f)) == DiffClass::nan);  // without a norm a copy
+}
+
+TEST_CASE("compare: histogram and classes of a tap") {
+  Model model = tiny_model();
+  model.V = 4;
+  const TapShape shape = shape_of(Tap::u, model);  // f32, 2 heads of 4
+  std::vector<std::uint32_t> want(8, word(1.0f)), got = want;
+  got[0] += 1, got[1] += 3, got[2] += 4, got[4] = word(-1.0f), got[5] = 0x7FFFFFFF;
+  TapCount count;
+  const WordRun run =
+      compare_words(Tap::u, shape, std::as_bytes(std::span(got)), std::as_bytes(std::span(want)), count);
+  CHECK(run.first == 0);
+  CHECK(run.differing == 5);
+  CHECK(run.compared == 8);
+  CHECK(count.ulps[0] == 1);   // 1
+  CHECK(count.ulps[1] == 1);   // 2-3
+  CHECK(count.ulps[2] == 1);   // 4-7
+  CHECK(count.ulps[30] == 1);  // 2 * 0x3F800000 + 1
+  CHECK(count.max_ulp == 2u * 0x3F800000u + 1);
+  CHECK(count.classes[static_cast<std::size_t>(DiffClass::rounding)] == 3);
+  CHECK(count.classes[static_cast<std::size_t>(DiffClass::value)] == 1);
+  CHECK(count.classes[static_cast<std::size_t>(DiffClass::nan)] == 1);
+  TapCount both = count;
+  both.add(count);
+  CHECK(both.ulps[30] == 2);
+  CHECK(both.classes[static_cast<std::size_t>(DiffClass::rounding)] == 6);
+}
+
+TEST_CASE("compare: the widest distance has a bucket") {
+  TapCount count;
+  const std::uint32_t got = 0xFF800000, want = 0x7F800000;
+  compare_words(Tap::beta, {DType::f32, 1, 1}, std::as_bytes(std::span(&got, 1)), std::as_bytes(std::span(&want, 1)),
+                count);
+  CHECK(count.ulps[31] == 1);
+}
+
+TEST_CASE("compare: cells hold what each step compared and found, and merge when there are many") {
+  CellRow row(1, 7);
+  WordRun run;
+  run.compared = 10;
+  for (std::int64_t step = 3; step < 3 + CellRow::kMaxCells; ++step) {
+    run.differing = step == 5 ? 2 : 0, run.max_ulp = step == 5 ? 9 : 0;
+    row.add(step, Tap::core_out, run);
+  }
+  REQUIRE(row.cells().size() == static_cast<std::size_t>(CellRow::kMaxCells));
+  CHECK(row.first_step() == 3);
+  CHECK(row.cells()[2].differing == 2);
+  CHECK(row.cells()[2].max_ulp == 9);
+  CHECK(row.cells()[2].taps[static_cast<std::size_t>(Tap::core_out)] == 2);
+  run.differing = 4;
+  row.add(3 + CellRow::kMaxCells, Tap::state, run);
+  CHECK(row.steps_per_cell() == 2);
+  CHECK(row.cells().size() == static_cast<std::size_t>(CellRow::kMaxCells / 2 + 1));
+  CHECK(row.cells()[1].compared == 20);
+  CHECK(row.cells()[1].differing == 2);
+  CHECK(row.cells().back().differing == 4);
+  std::uint64_t sum = 0;
+  for (const Cell& cell : row.cells()) sum += cell.compared;
+  CHECK(sum == 10u * (CellRow::kMaxCells + 1));
+}
+
+TEST_CASE("compare: cells of a layer add up, digests and snapshots included") {
+  const Model model = tiny_model();
+  LayerComparer comparer(model, 1, true);
+  const StepPlan plan = plan_at(model, 4, {2});
+  Bytes state(model.state_bytes()), conv(model.conv_bytes()), wrong = state;
+  flip(wrong, 0);
+  comparer.state(plan, 2, wrong, state, conv, conv);
+  comparer.digest(plan, 0, 1, 5, 6);
+  comparer.pool_digest(plan, 7, 7);
+  REQUIRE(comparer.cells().cells().size() == 1);
+  const Cell& cell = comparer.cells().cells()[0];
+  CHECK(comparer.cells().first_step() == 4);
+  CHECK(comparer.cells().layer_id() == 4);
+  CHECK(cell.compared == static_cast<std::uint64_t>(model.state_elements() + model.conv_elements()) + 2);
+  CHECK(cell.differing == 2);
+  CHECK(cell.taps[static_cast<std::size_t>(Tap::state)] == 2);
+}
+
+TEST_CASE("compare: the words around the first, within its head") {
+  Model model = tiny_model();
+  model.V = 20;
+  const TapShape shape = shape_of(Tap::u, model);
+  const StepPlan plan = plan_at(model, 0, {2});
+  Bytes want = rows_of(model, Tap::u, 1), got = want;
+  for (const std::size_t element : {20u + 10u, 20u + 12u}) flip(got, 4 * element);
+  LayerComparer comparer(model, 0, true);
+  comparer.tap(Tap::u, plan, got, want);
+  REQUIRE(comparer.first().has_value());
+  const Divergence& first = *comparer.first();
+  CHECK(first.head == 1);
+  CHECK(first.element == 10);
+  CHECK(first.near.from == 2);
+  REQUIRE(first.near.got.size() == 17);
+  CHECK(first.near.got[8] == 1);
+  CHECK(first.near.got[10] == 1);
+  CHECK(first.near.want[10] == 0);
+  Bytes edge = want;
+  flip(edge, 4 * 20);  // head 1, element 0
+  LayerComparer other(model, 0, true);
+  other.tap(Tap::u, plan, edge, want);
+  CHECK(other.first()->near.from == 0);
+  CHECK(other.first()->near.got.size() == 9);
+  CHECK(shape.per_head == 20);
 }
 
 TEST_CASE("compare: counts, and the place of the first difference") {

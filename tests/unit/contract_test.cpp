@@ -95,6 +95,7 @@ TEST_CASE("contract: what is wrong with a text is said with its line") {
   CHECK(message(good + "colour = blue\n").find("unknown field 'colour'") != std::string::npos);
   CHECK(message(good + "exp = ex2\n").find("field 'exp' given twice") != std::string::npos);
   CHECK(message(without_line(good, "exp = ")) == "f: field 'exp' is missing");
+  CHECK(message(without_line(good, "decay = ")) == "");  // it came later, and files without it mean its default
   CHECK(message("gdnsim-contract 1\nexp = fast\n") == "f:2: contract: exp: expected one of exact, ex2, found 'fast'");
   CHECK(message("gdnsim-contract 1\nmultiprocessors = 0\n").find("expected a number 1..65536, found '0'") !=
         std::string::npos);

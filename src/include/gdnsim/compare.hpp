@@ -10,37 +10,25 @@
 #include <span>
 #include <string>
 #include <string_view>
+#include <vector>
 
+#include "gdnsim/cells.hpp"
 #include "gdnsim/stream.hpp"
 #include "gdnsim/types.hpp"
+#include "gdnsim/words.hpp"
 
 namespace gdnsim {
-
-/// What kind of difference two words show. NaNs with other payloads differ: a copied payload is evidence.
-enum class DiffClass : std::uint8_t { rounding, signed_zero, nan_payload, nan, inf, digest };
-std::string_view name_of(DiffClass value);
 
 /// Were the inputs of the operation that differs the recorded ones? `equal` proves that the fault is there, not upstream.
 enum class InputsMatched : std::uint8_t { unknown, equal, different };
 std::string_view name_of(InputsMatched value);
 
-/// One element's raw word, zero-extended.
-std::uint32_t word_at(DType type, std::span<const std::byte> words, std::size_t i);
-double value_of(DType type, std::uint32_t word);
-/// Steps from a to b along the type's ordered values, -0 and +0 one apart; nullopt when either is a NaN.
-std::optional<std::uint64_t> ulp_distance(DType type, std::uint32_t a, std::uint32_t b);
-DiffClass classify(DType type, std::uint32_t a, std::uint32_t b);
-
-/// Counts of one tap.
-struct TapCount {
-  std::uint64_t compared = 0;
-  std::uint64_t differing = 0;
-  std::uint64_t not_compared = 0;  // inactive rows whose output the trace declares unwritten
-  std::uint64_t max_ulp = 0;       // over differing pairs without NaN
-  double max_abs = 0;              // likewise; infinity where one side is infinite
-  void add(const TapCount& other);
+/// The words around one: the same row and head, element `from` on.
+struct Near {
+  static constexpr std::int64_t kReach = 8;  // elements either side
+  std::int64_t from = 0;
+  std::vector<std::uint32_t> got, want;
 };
-using TapCounts = std::array<TapCount, kTaps>;
 
 /// The first divergence of a comparison. Absent places are -1.
 struct Divergence {
@@ -59,6 +47,7 @@ struct Divergence {
   std::optional<std::uint64_t> ulp;
   DiffClass kind = DiffClass::rounding;
   InputsMatched inputs = InputsMatched::unknown;
+  Near near;
 };
 /// Execution order: step, layer, tap, row, head, element; what belongs to no row comes after the rows.
 bool precedes(const Divergence& a, const Divergence& b);
@@ -93,6 +82,7 @@ class LayerComparer {
   void step_done(const StepPlan& plan);
 
   const TapCounts& counts() const { return counts_; }
+  const CellRow& cells() const { return cells_; }
   const std::optional<Divergence>& first() const { return first_; }
   const std::optional<Divergence>& first_of(Tap tap) const { return firsts_[static_cast<std::size_t>(tap)]; }
   std::uint64_t digests_compared() const { return digests_compared_; }
@@ -111,11 +101,13 @@ class LayerComparer {
   InputsMatched of_tap(Tap tap, int row, std::int32_t block) const;
   Divergence place(Tap tap, const StepPlan& plan, int row, std::int32_t block) const;
   Divergence element(Divergence at, const TapShape& shape, std::span<const std::byte> got,
-                     std::span<const std::byte> want, std::int64_t i) const;
+                     std::span<const std::byte> want, const WordRun& run) const;
+  bool count_digest(Tap tap, const StepPlan& plan, bool equal);
 
   const Model& model_;
   const int layer_;
   TapCounts counts_{};
+  CellRow cells_;
   std::optional<Divergence> first_;
   std::array<std::optional<Divergence>, kTaps> firsts_;
   const bool from_zero_;

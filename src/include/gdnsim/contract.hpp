@@ -32,7 +32,18 @@ enum class Softplus : std::uint8_t {
 };  // log1p(e^s); log(1 + e^s), exact or libdevice's ftz form
 enum class Beta : std::uint8_t { f32, bf16 };
 enum class Params : std::uint8_t { f32, bf16 };         // A_log and dt_bias as stored, or rounded through bf16
-enum class QkNorm : std::uint8_t { divide, multiply };  // x / sqrt(n), or (1/sqrt(n)) * x with the contract's rsqrt
+// How g, the log of the decay, becomes the factor of the state. All but exp are mistakes that engines made.
+enum class Decay : std::uint8_t {
+  exp,     // e^g
+  linear,  // g itself: a log taken for the factor
+  twice,   // e^(e^g): the factor taken for a log
+  none,    // 1: the decay is lost
+};
+enum class QkNorm : std::uint8_t {
+  divide,    // x / sqrt(n)
+  multiply,  // (1/sqrt(n)) * x with the contract's rsqrt
+  none,      // x, although the model asks for a norm
+};
 enum class QkEps : std::uint8_t {
   sum,   // sum + eps
   mean,  // sum/K + eps
@@ -103,6 +114,7 @@ struct Contract {
   Softplus softplus = Softplus::log1p;
   Beta beta = Beta::f32;
   Params params = Params::f32;
+  Decay decay = Decay::exp;
   QkNorm qk_norm = QkNorm::divide;
   QkEps qk_eps = QkEps::sum;
   Scale scale = Scale::after;
@@ -144,7 +156,10 @@ void set_contract_field(Contract& contract, std::string_view field, std::string_
 /// Every value a field can have, in order (for listings and for searching).
 std::vector<std::string> contract_field_values(std::string_view field);
 
-/// The text form: "gdnsim-contract 1", then `field = value` lines. `contract_from_text` refuses unknown and missing fields.
+/// True for a field that came after the first files were written: files without it mean its default.
+bool added_later(std::string_view field);
+
+/// The text form: "gdnsim-contract 1", then `field = value` lines. `contracts_from_text` refuses unknown and missing fields.
 /// A file may hold two contracts, [decode] and [mixed]; with one, both paths use it.
 std::string to_text(const ContractSet& contracts);
 ContractSet contracts_from_text(const std::string& text, const std::string& where);

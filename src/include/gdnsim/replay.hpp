@@ -33,6 +33,7 @@ struct Comparison {
   bool done = false;
   std::string note;  // why it was not done, or why it needed no run of its own
   TapCounts counts{};
+  std::vector<CellRow> cells;  // one for each layer, ascending
   std::array<std::optional<Divergence>, kTaps> firsts;
   std::optional<Divergence> first;
   std::uint64_t snapshots = 0;  // blocks compared

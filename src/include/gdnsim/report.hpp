@@ -1,4 +1,5 @@
-// Reports: what a comparison found, as text for people and as JSON for programs (schema gdnsim.report/1, docs/divergence.md).
+// Reports: what a comparison found, as text for people, as JSON for programs (docs/report.schema.json) and as a page for
+// looking (docs/divergence.md).
 #pragma once
 
 #include <nlohmann/json_fwd.hpp>
@@ -8,6 +9,7 @@
 
 #include "gdnsim/compare.hpp"
 #include "gdnsim/diff.hpp"
+#include "gdnsim/inner.hpp"
 #include "gdnsim/mechanism.hpp"
 #include "gdnsim/replay.hpp"
 
@@ -23,7 +25,8 @@ struct Report {
   std::string inconclusive_because;
   ContractChoice contract;  // replay only
   bool has_contract = false;
-  Comparison carried, local;  // diff uses `carried` alone
+  Comparison carried, local;          // diff uses `carried` alone
+  std::vector<InnerValue> inner;      // inside the step of the first divergence, at its place
   bool searched = false;              // were mechanisms looked for? (explain)
   std::vector<Mechanism> mechanisms;  // what was found, `unexplained` included
   std::vector<std::string> tried;     // what was re-run in the search
@@ -42,6 +45,10 @@ void print_text(std::ostream& out, const Report& report);
 /// "verdict: match, compared 12345, differing 0"
 std::string verdict_line(const Report& report);
 nlohmann::ordered_json to_json(const Report& report);
+/// JSON for people to read too: indented, short lists of numbers on one line, no line break at the end.
+std::string json_text(const nlohmann::ordered_json& json);
+/// One page that needs nothing else: the report for looking (src/report_page.html).
+std::string to_html(const Report& report);
 
 /// Text from a file, fit for a terminal: control characters become '?'.
 std::string printable(const std::string& text);
@@ -51,6 +58,8 @@ std::string value_text(DType type, std::uint32_t word);
 std::string hex_text(DType type, std::uint32_t word);
 /// "H 4, HV 8, K 128, V 128, W 4; f32 state, bf16 conv state, bf16 activations"
 std::string describe(const Model& model);
+/// "steps 3 to 5, layer 1, row 0"; "everywhere" for an empty scope.
+std::string scope_text(const Scope& scope);
 /// "0-3,5": a list of layers as the command line takes it.
 std::string layers_text(const std::vector<int>& layers);
 

@@ -1,0 +1,218 @@
+// Explaining a recording: layer by layer, the first divergence is searched for a hypothesis that gives the recorded bits; with
+// it accepted the next one is looked at, until nothing differs or nothing explains it.
+#include "gdnsim/explain.hpp"
+
+#include <algorithm>
+
+#include "explain_rounding.hpp"
+#include "explain_search.hpp"
+#include "gdnsim/error.hpp"
+#include "gdnsim/fit.hpp"
+
+namespace gdnsim {
+namespace {
+
+using namespace explaining;
+
+constexpr int kFindings = 16;  // in one layer
+
+std::string unit_words(const Unit& unit) {
+  std::string text = "step " + std::to_string(unit.step) + ", " + std::string(name_of(unit.tap));
+  if (unit.row >= 0) text += ", row " + std::to_string(unit.row);
+  if (unit.block >= 0) text += ", block " + std::to_string(unit.block);
+  return text;
+}
+
+std::string evidence_of(const Tested& tested, const Scene& scene) {
+  std::string text = "re-run of layer " + std::to_string(scene.bench.layer) + " with this: ";
+  const std::string units = std::to_string(tested.outcome.units) + " rows and states";
+  if (tested.outcome.clean())
+    return text + "all " + units + " recorded since step " +
+           std::to_string(tested.hypothesis.whole ? 0 : scene.anchor) + " come out (" +
+           std::to_string(tested.outcome.elements) + " elements; without it " + std::to_string(tested.fixed_elements) +
+           " of them differ, first at " + unit_words(scene.at) + ")";
+  return text + std::to_string(tested.fixed_elements) +
+         " elements that differed come out; what still differs starts at " +
+         unit_words(tested.outcome.wrong.front().unit);
+}
+
+/// A scope that says no more than it must: from the first step to the end is everywhere.
+Scope trimmed(Scope scope, const Bench& bench) {
+  if (scope.from_step == bench.first_step && scope.to_step < 0) scope.from_step = -1;
+  return scope;
+}
+
+/// The mechanisms of one accepted hypothesis: a contract may differ in several choices.
+void report(const Tested& tested, const Scene& scene, std::vector<Mechanism>& out) {
+  const std::string evidence = evidence_of(tested, scene);
+  std::vector<Mechanism> mechanisms = tested.hypothesis.mechanisms;
+  if (tested.hypothesis.rounds != nullptr) {
+    const Contract& expected = scene.bench.contracts.of(scene.plan(scene.at.step).path);
+    const Scope scope = tested.hypothesis.mechanism().scope;
+    mechanisms.clear();
+    for (const Choice& choice : choices_between(expected, *tested.hypothesis.rounds))
+      mechanisms.push_back({choice.id, scope, choice.words, "", Proof::rerun});
+  }
+  for (Mechanism& mechanism : mechanisms) {
+    mechanism.scope = trimmed(mechanism.scope, scene.bench);
+    mechanism.evidence = evidence;
+    out.push_back(std::move(mechanism));
+  }
+}
+
+struct LayerFindings {
+  std::vector<Mechanism> mechanisms;
+  std::optional<Unit> left;     // the first unit that nothing explains
+  std::vector<Twist> contract;  // of a contract that holds throughout the layer and reproduces it
+};
+
+LayerFindings explain_layer(const Bench& bench, SearchState& state) {
+  LayerFindings findings;
+  Trials trials(bench);
+  for (int i = 0; i < kFindings; ++i) {
+    Outcome found = trials.run({}, {}, bench.last_step, false);
+    if (found.clean()) return findings;
+    findings.left = found.wrong.front().unit;
+    const Scene scene = make_scene(trials, std::move(found));
+    SceneSearch search(scene, state);
+    const auto best = search.run();
+    if (!best) return findings;
+    report(*best, scene, findings.mechanisms);
+    trials.accept(best->hypothesis.twists);
+    findings.left.reset();
+    if (best->hypothesis.rounds != nullptr && best->hypothesis.whole && best->outcome.clean() && i == 0)
+      findings.contract = best->hypothesis.twists;
+    if (best->outcome.clean()) return findings;
+  }
+  return findings;
+}
+
+bool holds_throughout(const Scope& scope) {
+  return scope.from_step < 0 && scope.to_step < 0 && scope.row < 0 && scope.block < 0 && scope.head < 0;
+}
+
+bool same_but_layer(const Mechanism& a, const Mechanism& b) {
+  Scope scope = a.scope;
+  scope.layer = b.scope.layer;
+  return a.id == b.id && a.says == b.says && scope == b.scope;
+}
+
+/// What every layer shows is said once. Of a slice of one layer only what holds throughout is said of all.
+void merge_layers(std::vector<Mechanism>& mechanisms, std::size_t layers) {
+  std::vector<Mechanism> merged;
+  for (const Mechanism& m : mechanisms) {
+    const auto same = [&](const Mechanism& other) { return same_but_layer(m, other); };
+    const bool all = std::cmp_equal(std::ranges::count_if(mechanisms, same), layers) && m.scope.layer >= 0;
+    if (!all || (layers == 1 && !holds_throughout(m.scope))) {
+      merged.push_back(m);
+    } else if (std::ranges::none_of(merged, same)) {
+      merged.push_back(m);
+      merged.back().scope.layer = -1;
+    }
+  }
+  mechanisms = std::move(merged);
+}
+
+/// Every place gets into the sentence.
+void say_places(std::vector<Mechanism>& mechanisms) {
+  for (Mechanism& m : mechanisms)
+    if (!m.says.empty() && (m.scope.layer >= 0 || !holds_throughout(m.scope)))
+      m.says = place_words(m.scope) + ": " + m.says;
+}
+
+bool has_path(const Stream& stream, const Slice& slice, Path path) {
+  for (std::int64_t step = slice.first_step; step < slice.last_step; ++step)
+    if (stream.plan(step).path == path) return true;
+  return false;
+}
+
+/// Where most of what a layer wrote differs under the chosen preset, the contract may be at issue: the provider is held to the preset from which the
+/// fewest choices lead to the recorded bits, which need not be the one with the fewest differing elements. True when that is
+/// another one.
+bool hold_to_nearest(Stream& stream, Recording& recording, Backend& backend, Explanation& result, SearchState& state) {
+  const Slice slice = result.replay.slice;
+  ContractChoice& choice = result.replay.contract;
+  const int layer = result.replay.first()->layer;
+  const Bench bench{stream, recording, backend, choice.contracts, layer, slice.first_step, slice.last_step};
+  if (!widespread(bench, Trials(bench).run({}, {}, slice.last_step, false))) return false;
+  bool other = false;
+  for (Path path : {Path::decode, Path::mixed}) {
+    if (!has_path(stream, slice, path)) continue;
+    const ContractSet before = choice.contracts;
+    const FitPath fitted =
+        fit_layer(stream, recording, backend, layer, path, slice.first_step, slice.last_step,
+                  std::min(30.0, state.deadline.left()), &before.of(path == Path::mixed ? Path::decode : Path::mixed));
+    if (!fitted.exact_elsewhere() || fitted.nearest.empty()) continue;
+    state.known.push_back({path, std::make_shared<const Contract>(fitted.contract)});
+    const Contract& nearest = contract_preset(fitted.nearest);
+    if (nearest == before.of(path)) continue;
+    (path == Path::mixed ? choice.contracts.mixed : choice.contracts.decode) = nearest;
+    choice.chosen_by += "; of the presets, " + nearest.name + " needs the fewest choices changed";
+    other = true;
+  }
+  return other;
+}
+
+void explain_layers(Stream& stream, Recording& recording, Backend& backend, const ExplainOptions& options,
+                    Explanation& result, SearchState& state) {
+  const Slice& slice = result.replay.slice;
+  const auto bench_of = [&](int layer) {
+    return Bench{stream, recording,        backend,        result.replay.contract.contracts,
+                 layer,  slice.first_step, slice.last_step};
+  };
+  std::vector<LayerFindings> all;
+  result.complete = true;
+  for (int layer : slice.layers) {
+    if (options.progress) options.progress("layer " + std::to_string(layer));
+    all.push_back(explain_layer(bench_of(layer), state));
+    if (const auto& left = all.back().left) {
+      result.complete = false;
+      all.back().mechanisms.push_back(
+          {"unexplained", {left->step, -1, layer, left->row, left->block, -1}, "", "", Proof::pattern});
+    }
+  }
+  // A contract may leave a layer's recorded bits as they are: then it holds there as well.
+  const auto found = std::ranges::find_if(all, [](const LayerFindings& f) { return !f.contract.empty(); });
+  for (std::size_t i = 0; i < all.size() && found != all.end(); ++i) {
+    if (!all[i].mechanisms.empty()) continue;
+    if (!Trials(bench_of(slice.layers[i])).run(found->contract, {}, slice.last_step, true).clean()) continue;
+    for (Mechanism m : found->mechanisms) {
+      m.scope.layer = slice.layers[i];
+      all[i].mechanisms.push_back(m);
+    }
+  }
+  for (const LayerFindings& findings : all)
+    result.mechanisms.insert(result.mechanisms.end(), findings.mechanisms.begin(), findings.mechanisms.end());
+  merge_layers(result.mechanisms, slice.layers.size());
+  say_places(result.mechanisms);
+}
+
+}  // namespace
+
+Explanation explain(Stream& stream, Recording& recording, Backend& backend, const ExplainOptions& options) {
+  Explanation result;
+  ReplayOptions replay_options;
+  replay_options.slice = options.slice;
+  replay_options.contracts = options.contracts;
+  replay_options.contracts_from = options.contracts_from;
+  if (options.progress) options.progress("replay");
+  result.replay = replay(stream, recording, backend, replay_options);
+  if (result.replay.verdict != Verdict::diverged) {
+    result.complete = result.replay.verdict == Verdict::match;
+    return result;
+  }
+  const fitting::Deadline deadline(options.seconds);
+  SearchState state{deadline, {}, {}};
+  if (!options.contracts && hold_to_nearest(stream, recording, backend, result, state)) {
+    replay_options.contracts = result.replay.contract.contracts;
+    const ContractChoice choice = result.replay.contract;
+    result.replay = replay(stream, recording, backend, replay_options);
+    result.replay.contract = choice;
+  }
+  explain_layers(stream, recording, backend, options, result, state);
+  for (const auto& [kind, count] : state.tally)
+    result.tried.push_back(kind + ": " + std::to_string(count) + " re-runs");
+  return result;
+}
+
+}  // namespace gdnsim

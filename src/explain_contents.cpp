@@ -1,0 +1,282 @@
+// Hypotheses about what a state held when it was read: a shifted window, a transposed state, poison; and events that went wrong.
+#include <algorithm>
+#include <cstring>
+
+#include "explain_rows.hpp"
+#include "gdnsim/arith.hpp"
+
+namespace gdnsim::explaining {
+namespace {
+
+using Edit = std::function<void(const Model&, Words&)>;
+
+/// What the rows read is changed by `edit`. `roll_true`: the window then rolls as if nothing had been wrong; else what the step
+/// stores of it stays.
+Twist edited(const Where& where, const Edit& edit, bool roll_true) {
+  const auto before = [=](StepEdit& e, int, std::int32_t, Words& words) { edit(e.pool.model(), words); };
+  if (!roll_true) return changed_before(where, before);
+  return changed_around(where, before, [](StepEdit& e, int, std::int32_t, const Words& kept, Words& words) {
+    const Model& model = e.pool.model();
+    const std::size_t column = model.conv_bytes() / static_cast<std::size_t>(model.W - 1);
+    if (model.W > 2) std::memcpy(words.conv.data(), kept.conv.data() + column, words.conv.size() - column);
+  });
+}
+
+enum class Fill : std::uint8_t { zero, edge, rotate };
+constexpr Fill kFills[] = {Fill::zero, Fill::edge, Fill::rotate};
+
+/// Column j takes what stood in column j + by.
+void shift_window(const Model& model, Bytes& conv, int by, Fill fill) {
+  const int columns = model.W - 1;
+  const std::size_t bytes = conv.size() / static_cast<std::size_t>(columns);
+  const Bytes before = conv;
+  for (int j = 0; j < columns; ++j) {
+    int from = j + by;
+    const bool inside = from >= 0 && from < columns;
+    if (fill == Fill::edge) from = std::clamp(from, 0, columns - 1);
+    if (fill == Fill::rotate) from = ((from % columns) + columns) % columns;
+    std::byte* to = conv.data() + static_cast<std::size_t>(j) * bytes;
+    if (!inside && fill == Fill::zero)
+      std::memset(to, 0, bytes);
+    else
+      std::memcpy(to, before.data() + static_cast<std::size_t>(from) * bytes, bytes);
+  }
+}
+
+/// The newest column (x itself) as stored words of the conv state.
+Bytes newest_column(const StepEdit& edit, int row) {
+  const Model& model = edit.pool.model();
+  const DType from = model.act_dtype, to = model.conv_state_dtype;
+  const std::size_t dim = static_cast<std::size_t>(model.dim());
+  Bytes words(dim * size_of(to));
+  const std::byte* x = edit.inputs.mixed_qkv.data() + static_cast<std::size_t>(row) * dim * size_of(from);
+  if (from == to) {
+    std::memcpy(words.data(), x, words.size());
+    return words;
+  }
+  for (std::size_t i = 0; i < dim; ++i) {
+    std::uint32_t word = 0;
+    std::memcpy(&word, x + i * size_of(from), size_of(from));
+    const float value = from == DType::f32    ? float_of(word)
+                        : from == DType::bf16 ? f32_from_bf16(static_cast<std::uint16_t>(word))
+                                              : f32_from_f16(static_cast<std::uint16_t>(word));
+    const std::uint32_t out = to == DType::f32    ? bits_of(value)
+                              : to == DType::bf16 ? bf16_from_f32(value)
+                                                  : f16_from_f32(value);
+    std::memcpy(words.data() + i * size_of(to), &out, size_of(to));
+  }
+  return words;
+}
+
+/// Too late by one: every tap sees the next column, the last stored one sees x.
+Twist late_with_x(const Where& where, bool roll_true) {
+  const auto before = [](StepEdit& e, int row, std::int32_t, Words& words) {
+    shift_window(e.pool.model(), words.conv, 1, Fill::edge);
+    const Bytes x = newest_column(e, row);
+    std::memcpy(words.conv.data() + words.conv.size() - x.size(), x.data(), x.size());
+  };
+  const auto after = [](StepEdit& e, int, std::int32_t, const Words& kept, Words& words) {
+    const Model& model = e.pool.model();
+    const std::size_t column = model.conv_bytes() / static_cast<std::size_t>(model.W - 1);
+    if (model.W > 2) std::memcpy(words.conv.data(), kept.conv.data() + column, words.conv.size() - column);
+  };
+  return changed_around(where, before, roll_true ? ChangeAfter(after) : ChangeAfter());
+}
+
+void transpose_heads(const Model& model, Words& words) {
+  const std::size_t width = size_of(model.state_dtype), n = static_cast<std::size_t>(model.K);
+  Bytes out(words.recurrent.size());
+  for (std::size_t head = 0; head < static_cast<std::size_t>(model.HV); ++head)
+    for (std::size_t v = 0; v < n; ++v)
+      for (std::size_t k = 0; k < n; ++k)
+        std::memcpy(out.data() + ((head * n + k) * n + v) * width,
+                    words.recurrent.data() + ((head * n + v) * n + k) * width, width);
+  words.recurrent = std::move(out);
+}
+
+void round_state(const Model& model, Words& words) {
+  if (model.state_dtype != DType::f32) return;
+  for (std::size_t at = 0; at < words.recurrent.size(); at += 4) {
+    std::uint32_t word;
+    std::memcpy(&word, words.recurrent.data() + at, 4);
+    word = static_cast<std::uint32_t>(bf16_from_f32(float_of(word))) << 16;
+    std::memcpy(words.recurrent.data() + at, &word, 4);
+  }
+}
+
+void poison(DType type, Bytes& words) {
+  const std::uint32_t nan = type == DType::f32 ? 0x7FC00000u : type == DType::bf16 ? 0x7FC0u : 0x7E00u;
+  for (std::size_t at = 0; at < words.size(); at += size_of(type)) std::memcpy(words.data() + at, &nan, size_of(type));
+}
+
+std::string columns(int by) {
+  const int n = by < 0 ? -by : by;
+  return std::to_string(n) + (n == 1 ? " column" : " columns") + (by < 0 ? " too early" : " too late");
+}
+
+std::string event_words(const Event& event) {
+  return "the " + std::string(name_of(event.kind)) + " of block " + std::to_string(event.block);
+}
+
+/// One event, and every way in which it may have gone wrong.
+void one_event(const Scene& scene, std::int64_t at, Hypotheses& out) {
+  const Bench& bench = scene.bench;
+  Stream& stream = bench.stream;
+  const Event event = stream.events()[static_cast<std::size_t>(at)];
+  const Scope scope{event.step, event.step, bench.layer, -1, event.block, -1};
+  const std::string what = event_words(event);
+  const auto event_state = [event, &stream](Pool& pool, int layer) {
+    const Words before = read_words(pool, layer, event.block);
+    pool.apply(event, layer, stream);
+    Words after = read_words(pool, layer, event.block);
+    write_words(pool, layer, event.block, before);
+    return after;
+  };
+  const auto propose = [&](const char* id, std::string says, std::function<void(Pool&, int)> instead,
+                           std::int32_t block) {
+    Twist twist;
+    twist.event = at;
+    twist.instead = std::move(instead);
+    Scope here = scope;
+    here.block = block;
+    Hypothesis hypothesis;
+    hypothesis.mechanisms = {{id, here, std::move(says), "", Proof::rerun}};
+    hypothesis.twists = {std::move(twist)};
+    out.push_back(std::move(hypothesis));
+  };
+  for (Part part : kParts)  // the part keeps what the block held before
+    propose(
+        "reset-missing", what + " did not reach its " + words_of(part),
+        [=](Pool& pool, int layer) {
+          Words words = event_state(pool, layer);
+          take(part, read_words(pool, layer, event.block), words);
+          write_words(pool, layer, event.block, words);
+        },
+        event.block);
+  if (event.kind == EventKind::zero) return;
+  const auto changed = [=](Edit edit) {
+    return [=](Pool& pool, int layer) {
+      Words words = event_state(pool, layer);
+      edit(pool.model(), words);
+      write_words(pool, layer, event.block, words);
+    };
+  };
+  if (scene.model().K == scene.model().V)
+    propose("kv-transposed", what + " came with K and V swapped", changed(transpose_heads), event.block);
+  if (scene.model().state_dtype == DType::f32)
+    propose("state-store-bf16", what + " came rounded to bf16", changed(round_state), event.block);
+  for (int by : {-1, 1, -2, 2})
+    for (Fill fill : kFills)
+      propose("conv-window-shift", what + " came with its conv window " + columns(by),
+              changed([=](const Model& model, Words& words) { shift_window(model, words.conv, by, fill); }),
+              event.block);
+  for (std::int32_t other : scene.blocks)
+    if (other != event.block)
+      for (Part part : kParts)
+        propose(
+            "wrong-block", what + " took the " + words_of(part) + " of block " + std::to_string(other),
+            [=](Pool& pool, int layer) {
+              Words words = event_state(pool, layer);
+              take(part, read_words(pool, layer, other), words);
+              write_words(pool, layer, event.block, words);
+            },
+            other);
+  if (event.kind != EventKind::load) return;
+  std::set<std::int32_t> sources;
+  for (const Event& other : stream.events())
+    if (other.kind == EventKind::load && other.source != event.source) sources.insert(other.source);
+  for (const Event& other : stream.events())
+    if (other.kind == EventKind::load && sources.erase(other.source) > 0)
+      propose(
+          "wrong-block", what + " took the state that is meant for block " + std::to_string(other.block),
+          [=, &stream](Pool& pool, int layer) {
+            Event swapped = event;
+            swapped.source = other.source;
+            pool.apply(swapped, layer, stream);
+          },
+          other.block);
+  for (std::int32_t other : scene.blocks)
+    if (other != event.block && other != 0)
+      propose(
+          "wrong-block", what + " went to block " + std::to_string(other) + " instead",
+          [=, &stream](Pool& pool, int layer) {
+            Event elsewhere = event;
+            elsewhere.block = other;
+            pool.apply(elsewhere, layer, stream);
+          },
+          other);
+}
+
+}  // namespace
+
+void propose_windows(const Scene& scene, Hypotheses& out) {
+  if (!scene.in_conv() && scene.parts().size() == 1) return;
+  for (const RowStep& place : rows_of_block(scene, scene.at.block, scene.anchor, scene.at.step)) {
+    const auto propose = [&](int by, const std::function<Twist(const Where&)>& twist) {
+      propose_row(scene, out, "conv-window-shift", place, -1, "conv window read " + columns(by), twist);
+    };
+    for (bool roll_true : {true, false}) {
+      for (int by : {-1, 1, -2, 2})
+        for (Fill fill : kFills)
+          propose(by, [=](const Where& where) {
+            return edited(
+                where, [=](const Model& model, Words& words) { shift_window(model, words.conv, by, fill); }, roll_true);
+          });
+      propose(1, [=](const Where& where) { return late_with_x(where, roll_true); });
+    }
+    // The window of a position before: columns that had rolled out.
+    const auto rows = rows_of_block(scene, scene.at.block, 0, place.step - 1);
+    for (std::size_t n = 1; n < rows.size() && n <= 3; ++n) {
+      const auto kept = scene.history.after.find({rows[n].step, scene.at.block});
+      if (kept == scene.history.after.end()) continue;
+      propose(-static_cast<int>(n), [conv = kept->second.conv](const Where& where) {
+        return edited(
+            where, [=](const Model&, Words& words) { words.conv = conv; }, true);
+      });
+    }
+  }
+}
+
+void propose_contents(const Scene& scene, Hypotheses& out) {
+  for (const RowStep& place : rows_of_block(scene, scene.at.block, scene.anchor, scene.at.step)) {
+    const auto reads = [&](const char* id, std::int32_t block, const std::string& what, const Edit& edit) {
+      propose_row(scene, out, id, place, block, what, [=](const Where& where) { return edited(where, edit, false); });
+    };
+    const auto writes = [&](const char* id, const std::string& what, const Edit& edit) {
+      propose_row(scene, out, id, place, -1, what, [=](const Where& where) {
+        return changed_after(
+            where, [=](StepEdit& e, int, std::int32_t, const Words&, Words& words) { edit(e.pool.model(), words); });
+      });
+    };
+    if (scene.model().K == scene.model().V) {
+      reads("kv-transposed", -1, "read its state with K and V swapped", transpose_heads);
+      writes("kv-transposed", "wrote its state with K and V swapped", transpose_heads);
+    }
+    if (scene.model().state_dtype == DType::f32)
+      reads("state-store-bf16", -1, "read its state rounded to bf16", round_state);
+    for (Part part : scene.parts()) {
+      const auto fill = [=](const Model& model, Words& words) {
+        if (has_recurrent(part)) poison(model.state_dtype, words.recurrent);
+        if (has_conv(part)) poison(model.conv_state_dtype, words.conv);
+      };
+      reads("poison-read", -1, "read a " + words_of(part) + " that nothing had written: NaN", fill);
+      reads("wrong-block", 0, "read zeros for its " + words_of(part) + ", as the null block holds",
+            [=](const Model& model, Words& words) {
+              take(part, {Bytes(model.state_bytes()), Bytes(model.conv_bytes())}, words);
+            });
+    }
+  }
+}
+
+void propose_events(const Scene& scene, Hypotheses& out) {
+  const auto events = scene.bench.stream.events();
+  for (std::int64_t i = static_cast<std::int64_t>(events.size()) - 1; i >= 0; --i) {
+    const Event& event = events[static_cast<std::size_t>(i)];
+    const bool here = event.layer == -1 || event.layer == scene.bench.layer;
+    if (here && event.block == scene.at.block && event.kind != EventKind::free && event.step >= scene.anchor &&
+        event.step <= scene.at.step)
+      one_event(scene, i, out);
+  }
+}
+
+}  // namespace gdnsim::explaining

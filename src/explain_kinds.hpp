@@ -1,0 +1,66 @@
+// The kinds of hypotheses: each function proposes what may have happened around a divergence. Private to explain.
+#pragma once
+
+#include <set>
+#include <vector>
+
+#include "explain_trial.hpp"
+
+namespace gdnsim::explaining {
+
+/// What is known where the first wrong unit is.
+struct Scene {
+  const Bench& bench;
+  Trials& trials;
+  Outcome found;        // under what was accepted before
+  Unit at;              // the first wrong unit
+  std::int64_t anchor;  // before this step the block's state is vouched for: a load, a zero, an equal snapshot
+  Checkpoint from;      // the pool before `anchor`
+  History history;      // states around the window
+  std::set<std::int32_t> blocks;  // named by a row or an event up to at.step
+  std::vector<StepPlan> plans;    // steps 0 .. last of what is kept: plans[step]
+
+  const Model& model() const { return bench.stream.model(); }
+  const StepPlan& plan(std::int64_t step) const { return plans[static_cast<std::size_t>(step)]; }
+  bool in_conv() const { return at.tap <= Tap::conv_state; }
+  /// The parts of a block's state that may be at fault, given where the first wrong unit is.
+  std::vector<Part> parts() const;
+  Scope scope(std::int64_t step, int row, std::int32_t block) const {
+    return {step, step, bench.layer, row, block, -1};
+  }
+};
+Scene make_scene(Trials& trials, Outcome found);
+
+/// A row of a step that names a block.
+struct RowStep {
+  std::int64_t step;
+  int row;
+};
+/// Rows that name the block in [first, last], the latest first.
+std::vector<RowStep> rows_of_block(const Scene& scene, std::int32_t block, std::int64_t first, std::int64_t last);
+
+using Hypotheses = std::vector<Hypothesis>;
+
+void propose_wrong_blocks(const Scene& scene, Hypotheses& out);    // wrong-block
+void propose_positions(const Scene& scene, Hypotheses& out);       // wrong-position
+void propose_missing_writes(const Scene& scene, Hypotheses& out);  // write-missing
+void propose_windows(const Scene& scene, Hypotheses& out);         // conv-window-shift
+void propose_contents(const Scene& scene, Hypotheses& out);  // kv-transposed, poison-read, state-store-bf16 of one read
+void propose_events(const Scene& scene, Hypotheses& out);    // reset-missing and loads that went wrong
+void propose_padded_rows(const Scene& scene, Hypotheses& out);     // padded-row-wrote, stale-tail
+void propose_roundings(const Scene& scene, Hypotheses& out);       // contract choices of the whole layer
+void propose_orders(const Scene& scene, Hypotheses& out);          // the same with every order of summing
+void propose_late_roundings(const Scene& scene, Hypotheses& out);  // from a step on, for one step, for one row
+void propose_layouts(const Scene& scene, Hypotheses& out);         // qkv-packing, index-wrap
+void propose_flips(const Scene& scene, Hypotheses& out);           // memory-corruption of one bit
+void propose_words(const Scene& scene, Hypotheses& out);           // memory-corruption of a few words of a state
+void propose_records(const Scene& scene, Hypotheses& out);         // memory-corruption of the record itself
+void propose_snapshots(const Scene& scene, Hypotheses& out);       // a snapshot that holds another state
+
+/// Half of the blocks that rows name come out wrong sooner or later: arithmetic does that, one bad step hardly.
+bool widespread(const Bench& bench, const Outcome& outcome);
+
+/// "step 5, layer 1, row 0"
+std::string place_words(const Scope& scope);
+
+}  // namespace gdnsim::explaining

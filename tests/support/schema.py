@@ -1,0 +1,49 @@
+"""Reports against their published schemas (docs/*.schema.json).
+
+wrong(report) lists what is wrong with it, in words; an empty list: nothing, or a report that has no schema.
+"""
+
+import functools
+import json
+import os
+
+try:
+    import jsonschema
+except ImportError:
+    jsonschema = None
+
+DOCS = os.path.join(os.path.dirname(os.path.abspath(__file__)), "..", "..", "docs")
+SCHEMAS = {"gdnsim.report/1": "report.schema.json", "gdnsim.fit/1": "fit.schema.json"}
+MISSING = "python3-jsonschema is not installed"
+
+
+@functools.lru_cache
+def validator(name):
+    with open(os.path.join(DOCS, name), encoding="utf-8") as stream:
+        schema = json.load(stream)
+    jsonschema.Draft202012Validator.check_schema(schema)
+    return jsonschema.Draft202012Validator(schema)
+
+
+def refuse_constant(text):
+    raise ValueError(f"{text} is not JSON")
+
+
+def parse(text):
+    """The JSON, which must be JSON and not Python's extension of it (NaN, Infinity)."""
+    return json.loads(text, parse_constant=refuse_constant)
+
+
+def wrong(report):
+    name = SCHEMAS.get(report.get("schema") if isinstance(report, dict) else None)
+    if name is None or jsonschema is None:
+        return []
+    return [f"{error.json_path}: {error.message[:300]}" for error in validator(name).iter_errors(report)]
+
+
+def checked(text):
+    """The report in a text; AssertionError when it is not what its schema says."""
+    report = parse(text)
+    faults = wrong(report)
+    assert not faults, "\n".join(faults)
+    return report
