@@ -4,6 +4,7 @@
 
 #include <algorithm>
 
+#include "explain_facts.hpp"
 #include "explain_rounding.hpp"
 #include "explain_search.hpp"
 #include "gdnsim/error.hpp"
@@ -62,7 +63,7 @@ void report(const Tested& tested, const Scene& scene, std::vector<Mechanism>& ou
 
 struct LayerFindings {
   std::vector<Mechanism> mechanisms;
-  std::optional<Unit> left;     // the first unit that nothing explains
+  bool complete = true;         // nothing is left unexplained
   std::vector<Twist> contract;  // of a contract that holds throughout the layer and reproduces it
 };
 
@@ -72,18 +73,21 @@ LayerFindings explain_layer(const Bench& bench, SearchState& state) {
   for (int i = 0; i < kFindings; ++i) {
     Outcome found = trials.run({}, {}, bench.last_step, false);
     if (found.clean()) return findings;
-    findings.left = found.wrong.front().unit;
     const Scene scene = make_scene(trials, std::move(found));
     SceneSearch search(scene, state);
     const auto best = search.run();
-    if (!best) return findings;
+    if (!best) {
+      findings.mechanisms.push_back(pattern_of(scene));
+      findings.complete = false;
+      return findings;
+    }
     report(*best, scene, findings.mechanisms);
     trials.accept(best->hypothesis.twists);
-    findings.left.reset();
     if (best->hypothesis.rounds != nullptr && best->hypothesis.whole && best->outcome.clean() && i == 0)
       findings.contract = best->hypothesis.twists;
     if (best->outcome.clean()) return findings;
   }
+  findings.complete = false;
   return findings;
 }
 
@@ -95,6 +99,17 @@ bool same_but_layer(const Mechanism& a, const Mechanism& b) {
   Scope scope = a.scope;
   scope.layer = b.scope.layer;
   return a.id == b.id && a.says == b.says && scope == b.scope;
+}
+
+/// Where repeats of a step disagree, nothing is blamed for the bits of that row.
+void drop_noise(std::vector<Mechanism>& mechanisms) {
+  const auto noise = std::ranges::find(mechanisms, "not-repeatable", &Mechanism::id);
+  if (noise == mechanisms.end()) return;
+  const Scope scope = noise->scope;
+  std::erase_if(mechanisms, [&](const Mechanism& m) {
+    const bool weak = m.id == "memory-corruption" || m.id == "unexplained";
+    return weak && m.scope.layer == scope.layer && m.scope.row == scope.row && m.scope.from_step == scope.from_step;
+  });
 }
 
 /// What every layer shows is said once. Of a slice of one layer only what holds throughout is said of all.
@@ -165,11 +180,7 @@ void explain_layers(Stream& stream, Recording& recording, Backend& backend, cons
   for (int layer : slice.layers) {
     if (options.progress) options.progress("layer " + std::to_string(layer));
     all.push_back(explain_layer(bench_of(layer), state));
-    if (const auto& left = all.back().left) {
-      result.complete = false;
-      all.back().mechanisms.push_back(
-          {"unexplained", {left->step, -1, layer, left->row, left->block, -1}, "", "", Proof::pattern});
-    }
+    result.complete &= all.back().complete;
   }
   // A contract may leave a layer's recorded bits as they are: then it holds there as well.
   const auto found = std::ranges::find_if(all, [](const LayerFindings& f) { return !f.contract.empty(); });
@@ -181,8 +192,15 @@ void explain_layers(Stream& stream, Recording& recording, Backend& backend, cons
       all[i].mechanisms.push_back(m);
     }
   }
+  for (std::size_t i = 0; i < all.size(); ++i) {
+    const auto is_store = [](const Mechanism& m) { return m.id == "state-store-bf16"; };
+    if (all[i].contract.empty() || std::ranges::none_of(all[i].mechanisms, is_store)) continue;
+    if (auto lost = lost_decay(bench_of(slice.layers[i]), all[i].contract))
+      all[i].mechanisms.push_back(std::move(*lost));
+  }
   for (const LayerFindings& findings : all)
     result.mechanisms.insert(result.mechanisms.end(), findings.mechanisms.begin(), findings.mechanisms.end());
+  drop_noise(result.mechanisms);
   merge_layers(result.mechanisms, slice.layers.size());
   say_places(result.mechanisms);
 }
@@ -197,8 +215,16 @@ Explanation explain(Stream& stream, Recording& recording, Backend& backend, cons
   replay_options.contracts_from = options.contracts_from;
   if (options.progress) options.progress("replay");
   result.replay = replay(stream, recording, backend, replay_options);
+  const Slice slice = result.replay.slice;
+  if (auto noise = unrepeatable(stream, recording, slice)) result.mechanisms.push_back(std::move(*noise));
+  for (int layer : slice.layers) {
+    const Bench bench{stream, recording,        backend,        result.replay.contract.contracts,
+                      layer,  slice.first_step, slice.last_step};
+    if (auto born = born_nan(bench, {})) result.mechanisms.push_back(std::move(*born));
+  }
   if (result.replay.verdict != Verdict::diverged) {
     result.complete = result.replay.verdict == Verdict::match;
+    say_places(result.mechanisms);
     return result;
   }
   const fitting::Deadline deadline(options.seconds);

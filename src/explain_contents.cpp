@@ -4,6 +4,7 @@
 
 #include "explain_rows.hpp"
 #include "gdnsim/arith.hpp"
+#include "gdnsim/compare.hpp"
 
 namespace gdnsim::explaining {
 namespace {
@@ -104,9 +105,80 @@ void round_state(const Model& model, Words& words) {
   }
 }
 
-void poison(DType type, Bytes& words) {
-  const std::uint32_t nan = type == DType::f32 ? 0x7FC00000u : type == DType::bf16 ? 0x7FC0u : 0x7E00u;
-  for (std::size_t at = 0; at < words.size(); at += size_of(type)) std::memcpy(words.data() + at, &nan, size_of(type));
+std::uint32_t quiet_nan(DType type) {
+  return type == DType::f32 ? 0x7FC00000u : type == DType::bf16 ? 0x7FC0u : 0x7E00u;
+}
+
+void fill_words(DType type, std::uint32_t word, std::span<std::byte> words) {
+  for (std::size_t at = 0; at < words.size(); at += size_of(type)) std::memcpy(words.data() + at, &word, size_of(type));
+}
+
+/// The poison that the block's recorded conv window shows afterwards: a copied NaN keeps its payload.
+std::uint32_t poison_of(const Scene& scene, std::int64_t from_step) {
+  const DType type = scene.model().conv_state_dtype;
+  Bytes recurrent, conv;
+  for (const Snapshot& snapshot : scene.bench.recording.snapshots()) {
+    if (snapshot.layer != scene.bench.layer || snapshot.block != scene.at.block || snapshot.step < from_step) continue;
+    scene.bench.recording.read_snapshot(snapshot, recurrent, conv);
+    for (std::size_t i = 0; i < conv.size() / size_of(type); ++i)
+      if (is_foreign_nan(type, word_at(type, conv, i))) return word_at(type, conv, i);
+  }
+  return quiet_nan(type);
+}
+
+/// Heads whose recorded words are all NaN in the first wrong unit, ours not.
+std::vector<std::int64_t> nan_heads(const Scene& scene) {
+  const WrongUnit& wrong = scene.found.wrong.front();
+  const TapShape shape = shape_of(wrong.unit.tap, scene.model());
+  std::vector<std::int64_t> heads;
+  if (scene.in_conv() || wrong.want.empty() || shape.heads != scene.model().HV) return heads;
+  for (std::int64_t head = 0; head < shape.heads; ++head) {
+    bool all = true;
+    for (std::int64_t i = 0; i < shape.per_head; ++i) {
+      const double x =
+          value_of(shape.type, word_at(shape.type, wrong.want, static_cast<std::size_t>(head * shape.per_head + i)));
+      all &= x != x;
+    }
+    if (all) heads.push_back(head);
+  }
+  return heads;
+}
+
+/// A NaN that a head's arithmetic made and ours does not.
+void nan_in_head(const Scene& scene, const RowStep& place, std::int64_t head, Hypotheses& out) {
+  const auto fill = [=](StepEdit& e, int, std::int32_t, Words& words) {
+    const std::size_t bytes = words.recurrent.size() / static_cast<std::size_t>(e.pool.model().HV);
+    const DType type = e.pool.model().state_dtype;
+    fill_words(type, quiet_nan(type),
+               std::span(words.recurrent).subspan(static_cast<std::size_t>(head) * bytes, bytes));
+  };
+  propose_row(scene, out, "nan-born", place, -1,
+              "a NaN came out of head " + std::to_string(head) + "'s arithmetic, which read none and makes none here",
+              [=](const Where& where) { return changed_before(where, fill); });
+  out.back().mechanisms[0].scope.head = head;
+  for (const WrongUnit& w : scene.found.wrong)  // the values on the way to the state show it as well
+    if (w.unit.step == place.step && w.unit.row == place.row && w.unit.tap >= Tap::beta && w.unit.tap <= Tap::u)
+      out.back().twists[0].forgiven.push_back(w.unit);
+}
+
+/// An output row that still holds what the buffer held before: NaNs that no arithmetic makes.
+void poisoned_output(const Scene& scene, Hypotheses& out) {
+  const WrongUnit& wrong = scene.found.wrong.front();
+  const DType type = shape_of(wrong.unit.tap, scene.model()).type;
+  for (std::size_t i = 0; i < wrong.want.size() / size_of(type); ++i)
+    if (!is_foreign_nan(type, word_at(type, wrong.want, i))) return;
+  if (wrong.want.empty() || wrong.unit.row < 0 || wrong.unit.tap == Tap::state || wrong.unit.tap == Tap::conv_state)
+    return;
+  Twist twist;
+  for (const WrongUnit& w : scene.found.wrong)
+    if (w.unit.step == wrong.unit.step && w.unit.row == wrong.unit.row) twist.forgiven.push_back(w.unit);
+  Hypothesis hypothesis;
+  hypothesis.mechanisms = {{"poison-read", scene.scope(wrong.unit.step, wrong.unit.row, -1),
+                            std::string(name_of(wrong.unit.tap)) +
+                                " was never written: every word still holds the poison that was there before",
+                            "", Proof::fact}};
+  hypothesis.twists = {twist};
+  out.push_back(std::move(hypothesis));
 }
 
 std::string columns(int by) {
@@ -238,6 +310,8 @@ void propose_windows(const Scene& scene, Hypotheses& out) {
 }
 
 void propose_contents(const Scene& scene, Hypotheses& out) {
+  poisoned_output(scene, out);
+  const auto heads = nan_heads(scene);
   for (const RowStep& place : rows_of_block(scene, scene.at.block, scene.anchor, scene.at.step)) {
     const auto reads = [&](const char* id, std::int32_t block, const std::string& what, const Edit& edit) {
       propose_row(scene, out, id, place, block, what, [=](const Where& where) { return edited(where, edit, false); });
@@ -254,10 +328,13 @@ void propose_contents(const Scene& scene, Hypotheses& out) {
     }
     if (scene.model().state_dtype == DType::f32)
       reads("state-store-bf16", -1, "read its state rounded to bf16", round_state);
+    for (std::int64_t head : heads)
+      if (std::cmp_less(heads.size(), scene.model().HV)) nan_in_head(scene, place, head, out);
     for (Part part : scene.parts()) {
+      const std::uint32_t nan = poison_of(scene, place.step);
       const auto fill = [=](const Model& model, Words& words) {
-        if (has_recurrent(part)) poison(model.state_dtype, words.recurrent);
-        if (has_conv(part)) poison(model.conv_state_dtype, words.conv);
+        if (has_recurrent(part)) fill_words(model.state_dtype, quiet_nan(model.state_dtype), words.recurrent);
+        if (has_conv(part)) fill_words(model.conv_state_dtype, nan, words.conv);
       };
       reads("poison-read", -1, "read a " + words_of(part) + " that nothing had written: NaN", fill);
       reads("wrong-block", 0, "read zeros for its " + words_of(part) + ", as the null block holds",

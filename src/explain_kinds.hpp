@@ -47,15 +47,16 @@ void propose_missing_writes(const Scene& scene, Hypotheses& out);  // write-miss
 void propose_windows(const Scene& scene, Hypotheses& out);         // conv-window-shift
 void propose_contents(const Scene& scene, Hypotheses& out);  // kv-transposed, poison-read, state-store-bf16 of one read
 void propose_events(const Scene& scene, Hypotheses& out);    // reset-missing and loads that went wrong
-void propose_padded_rows(const Scene& scene, Hypotheses& out);     // padded-row-wrote, stale-tail
-void propose_roundings(const Scene& scene, Hypotheses& out);       // contract choices of the whole layer
-void propose_orders(const Scene& scene, Hypotheses& out);          // the same with every order of summing
-void propose_late_roundings(const Scene& scene, Hypotheses& out);  // from a step on, for one step, for one row
-void propose_layouts(const Scene& scene, Hypotheses& out);         // qkv-packing, index-wrap
-void propose_flips(const Scene& scene, Hypotheses& out);           // memory-corruption of one bit
-void propose_words(const Scene& scene, Hypotheses& out);           // memory-corruption of a few words of a state
-void propose_records(const Scene& scene, Hypotheses& out);         // memory-corruption of the record itself
-void propose_snapshots(const Scene& scene, Hypotheses& out);       // a snapshot that holds another state
+void propose_padded_rows(const Scene& scene, Hypotheses& out);       // padded-row-wrote, stale-tail
+void propose_roundings(const Scene& scene, Hypotheses& out);         // contract choices of the whole layer
+void propose_orders(const Scene& scene, Hypotheses& out);            // the same with every order of summing
+void propose_roundings_here(const Scene& scene, Hypotheses& out);    // from the step on, in it alone, in one row
+void propose_roundings_before(const Scene& scene, Hypotheses& out);  // the same for the block's steps before
+void propose_layouts(const Scene& scene, Hypotheses& out);           // qkv-packing, index-wrap
+void propose_flips(const Scene& scene, Hypotheses& out);             // memory-corruption of one bit
+void propose_words(const Scene& scene, Hypotheses& out);             // memory-corruption of a few words of a state
+void propose_records(const Scene& scene, Hypotheses& out);           // memory-corruption of the record itself
+void propose_snapshots(const Scene& scene, Hypotheses& out);         // a snapshot that holds another state
 
 /// Half of the blocks that rows name come out wrong sooner or later: arithmetic does that, one bad step hardly.
 bool widespread(const Bench& bench, const Outcome& outcome);

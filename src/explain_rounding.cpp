@@ -209,18 +209,36 @@ void propose_orders(const Scene& scene, Hypotheses& out) {
     out.push_back(under(scene, variant, expected, {-1, -1, scene.bench.layer, -1, -1, -1}, true));
 }
 
-void propose_late_roundings(const Scene& scene, Hypotheses& out) {
+namespace {
+
+/// Other choices from a step on, in one step, in one row.
+void late_roundings(const Scene& scene, const std::vector<RowStep>& places, Hypotheses& out) {
   const Contract& expected = scene.bench.contracts.of(scene.plan(scene.at.step).path);
   const auto variants = single_fields(scene, expected, false);
+  const int layer = scene.bench.layer;
+  for (const RowStep& place : places)
+    for (const Scope& scope :
+         {Scope{place.step, -1, layer, -1, -1, -1}, Scope{place.step, place.step, layer, -1, -1, -1},
+          Scope{place.step, place.step, layer, place.row, -1, -1}, Scope{place.step, -1, layer, place.row, -1, -1}})
+      for (const Variant& variant : variants) out.push_back(under(scene, variant, expected, scope, false));
+}
+
+std::vector<RowStep> places_of(const Scene& scene) {
   auto rows = rows_of_block(scene, scene.at.block, scene.anchor, scene.at.step);
   if (rows.size() > 8) rows.resize(8);
-  for (const RowStep& place : rows)
-    for (const Variant& variant : variants)
-      for (const Scope& scope : {Scope{place.step, -1, scene.bench.layer, -1, -1, -1},
-                                 Scope{place.step, place.step, scene.bench.layer, -1, -1, -1},
-                                 Scope{place.step, place.step, scene.bench.layer, place.row, -1, -1},
-                                 Scope{place.step, -1, scene.bench.layer, place.row, -1, -1}})
-        out.push_back(under(scene, variant, expected, scope, false));
+  return rows;
+}
+
+}  // namespace
+
+void propose_roundings_here(const Scene& scene, Hypotheses& out) {
+  const auto places = places_of(scene);
+  if (!places.empty()) late_roundings(scene, {places.front()}, out);
+}
+
+void propose_roundings_before(const Scene& scene, Hypotheses& out) {
+  const auto places = places_of(scene);
+  if (places.size() > 1) late_roundings(scene, {places.begin() + 1, places.end()}, out);
 }
 
 }  // namespace gdnsim::explaining

@@ -72,17 +72,18 @@ bool SceneSearch::try_group(Propose propose) {
   return false;
 }
 
-/// A contract for every step of the path.
-void SceneSearch::try_contract(const std::shared_ptr<const Contract>& contract) {
+/// A contract for every step of the path, or those from a step on.
+void SceneSearch::try_contract(const std::shared_ptr<const Contract>& contract, std::int64_t from_step) {
   const Path path = scene_.plan(scene_.at.step).path;
   Hypothesis hypothesis;
   hypothesis.mechanisms.resize(1);
   hypothesis.mechanisms[0].scope.layer = scene_.bench.layer;
-  hypothesis.whole = true;
+  hypothesis.mechanisms[0].scope.from_step = from_step;
+  hypothesis.whole = from_step < scene_.anchor;
   hypothesis.rounds = contract.get();
   Twist twist;
   twist.contract = [=](const StepPlan& plan, int) -> const Contract* {
-    return plan.path == path ? contract.get() : nullptr;
+    return plan.path == path && plan.step >= from_step ? contract.get() : nullptr;
   };
   hypothesis.twists = {twist};
   test(hypothesis);
@@ -90,26 +91,29 @@ void SceneSearch::try_contract(const std::shared_ptr<const Contract>& contract) 
 
 bool SceneSearch::try_known() {
   for (const Known& known : state_.known)
-    if (known.path == scene_.plan(scene_.at.step).path && !clean()) try_contract(known.contract);
+    if (known.path == scene_.plan(scene_.at.step).path && !clean()) try_contract(known.contract, known.from_step);
   return clean();
 }
 
 /// Several choices of the contract at once: what `fit` finds for this layer.
-bool SceneSearch::try_fit() {
+bool SceneSearch::try_fit(std::int64_t from_step, double seconds) {
   if (state_.deadline.over()) return true;
   const Bench& bench = scene_.bench;
   const Path path = scene_.plan(scene_.at.step).path, other = path == Path::mixed ? Path::decode : Path::mixed;
-  const FitPath fitted = fit_layer(bench.stream, bench.recording, bench.backend, bench.layer, path, bench.first_step,
-                                   bench.last_step, std::min(20.0, state_.deadline.left()), &bench.contracts.of(other));
+  const FitPath fitted =
+      fit_layer(bench.stream, bench.recording, bench.backend, bench.layer, path, bench.first_step, bench.last_step,
+                std::min(seconds, state_.deadline.left()), &bench.contracts.of(other));
   const auto contract = std::make_shared<const Contract>(fitted.contract);
-  try_contract(contract);
-  if (best_ && best_->hypothesis.rounds == contract.get()) state_.known.push_back({path, contract});
+  try_contract(contract, from_step);
+  if (from_step < 0 && best_ && best_->hypothesis.rounds == contract.get()) state_.known.push_back({path, contract});
   return clean();
 }
 
 /// Takes back every change of the found contract that the recorded bits do not need.
 void SceneSearch::minimise() {
-  if (!best_ || best_->hypothesis.rounds == nullptr || !best_->hypothesis.whole) return;
+  if (!best_ || best_->hypothesis.rounds == nullptr) return;
+  const Scope scope = best_->hypothesis.mechanism().scope;
+  if (scope.row >= 0 || scope.to_step >= 0) return;
   const Contract& expected = scene_.bench.contracts.of(scene_.plan(scene_.at.step).path);
   const auto is_minimal = [&](const Known& known) {
     return known.minimal && known.contract.get() == best_->hypothesis.rounds;
@@ -122,7 +126,7 @@ void SceneSearch::minimise() {
     if (contract == *best_->hypothesis.rounds || !fitting::possible(contract)) return;
     const Tested before = *best_;
     best_.reset();
-    try_contract(std::make_shared<const Contract>(contract));
+    try_contract(std::make_shared<const Contract>(contract), scope.from_step);
     if (!best_ || best_->outcome.wrong.size() > wrong) best_ = before;
   };
   for (Dot Contract::*dot : {&Contract::qk_dot, &Contract::state_dot, &Contract::norm_dot}) {
@@ -138,7 +142,7 @@ void SceneSearch::minimise() {
   }
   const auto kept = std::make_shared<const Contract>(*best_->hypothesis.rounds);
   best_->hypothesis.rounds = kept.get();
-  state_.known.insert(state_.known.begin(), {scene_.plan(scene_.at.step).path, kept, true});
+  state_.known.insert(state_.known.begin(), {scene_.plan(scene_.at.step).path, kept, true, scope.from_step});
 }
 
 bool SceneSearch::try_blocks() {
@@ -157,7 +161,10 @@ void SceneSearch::widen() {
                              Where{scope.from_step, -1, -1}, Where{first, -1, scope.row}, Where{first, -1, -1}}) {
     Hypothesis wider = again(where);
     wider.whole = where.from < scene_.anchor;
+    const Tested narrow = *best_;
     test(wider);
+    // A wider scope must do more than move the difference within the step.
+    if (!clean() && best_->outcome.wrong.front().unit.step <= scene_.at.step) best_ = narrow;
   }
 }
 
@@ -172,18 +179,29 @@ bool SceneSearch::tiny() const {
   return true;
 }
 
+/// A state of this layer that a row wrote came out before: the contract held until then.
+bool SceneSearch::held_before() const {
+  return std::ranges::any_of(scene_.bench.recording.snapshots(), [&](const Snapshot& snapshot) {
+    return snapshot.layer == scene_.bench.layer && snapshot.step < scene_.at.step &&
+           snapshot.step >= scene_.bench.first_step && !rows_of_block(scene_, snapshot.block, 0, snapshot.step).empty();
+  });
+}
+
 /// What is likely comes first; the search ends where everything comes out.
 std::optional<Tested> SceneSearch::run() {
-  if (widespread(scene_.bench, scene_.found))
-    (void)(try_known() || try_fit() || try_group(propose_roundings) || try_group(propose_layouts) || try_blocks() ||
-           try_group(propose_snapshots) || try_group(propose_orders) || try_group(propose_flips) ||
-           try_group(propose_words) || try_group(propose_records) || try_group(propose_late_roundings));
-  else
-    (void)(try_known() || try_blocks() || try_group(propose_snapshots) || (tiny() && try_group(propose_roundings)) ||
-           try_group(propose_flips) || (!tiny() && try_group(propose_roundings)) || try_group(propose_words) ||
-           try_group(propose_records) || try_group(propose_late_roundings) || try_group(propose_layouts));
+  const bool wide = widespread(scene_.bench, scene_.found), held = held_before();
+  const bool rounds_first = wide || tiny();
+  const auto roundings = [&] {
+    if (held && try_group(propose_roundings_here)) return true;
+    return try_group(propose_roundings) || (wide && !held && try_fit(-1, 20));
+  };
+  (void)(try_known() || (rounds_first && roundings()) || (wide && try_group(propose_layouts)) || try_blocks() ||
+         try_group(propose_snapshots) || try_group(propose_flips) || (!rounds_first && roundings()) ||
+         try_group(propose_words) || try_group(propose_records) || try_group(propose_roundings_here) ||
+         try_group(propose_roundings_before) || (!wide && try_group(propose_layouts)));
   const bool pieces = best_ && best_->hypothesis.rounds != nullptr && !best_->hypothesis.whole;
-  if (!clean() && (!best_ || pieces)) (void)(try_fit() || try_group(propose_orders));  // one rule before several pieces
+  if (!clean() && (!best_ || pieces))  // one rule before several pieces
+    (void)(try_group(propose_orders) || try_fit(held ? scene_.at.step : -1, 20));
   widen();
   minimise();
   return best_;

@@ -27,7 +27,8 @@ using Tally = std::map<std::string, std::int64_t>;
 struct Known {
   Path path;
   std::shared_ptr<const Contract> contract;
-  bool minimal = false;  // no change can be taken back
+  bool minimal = false;         // no change can be taken back
+  std::int64_t from_step = -1;  // it held from there on
 };
 
 /// What the search keeps from scene to scene and from layer to layer.
@@ -48,11 +49,12 @@ class SceneSearch {
   using Propose = void (*)(const Scene&, Hypotheses&);
   bool try_group(Propose propose);
   bool try_known();
-  bool try_fit();
+  bool try_fit(std::int64_t from_step, double seconds);
   bool try_blocks();
-  void try_contract(const std::shared_ptr<const Contract>& contract);
+  void try_contract(const std::shared_ptr<const Contract>& contract, std::int64_t from_step = -1);
   void widen();
   bool tiny() const;
+  bool held_before() const;
   void minimise();
   void test(const Hypothesis& hypothesis);
   bool clean() const { return best_ && best_->outcome.clean(); }

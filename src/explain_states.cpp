@@ -66,6 +66,31 @@ std::vector<RowStep> in_time_order(const Scene& scene, std::int32_t block) {
   return rows;
 }
 
+/// What the last load or zero before a step put into the block; nothing where there was none.
+std::optional<std::pair<Event, Words>> start_of(const Scene& scene, std::int32_t block, std::int64_t step) {
+  Stream& stream = scene.bench.stream;
+  std::optional<Event> last;
+  for (const Event& event : stream.events())
+    if (event.block == block && event.step <= step && (event.layer == -1 || event.layer == scene.bench.layer) &&
+        (event.kind == EventKind::load || event.kind == EventKind::zero))
+      last = event;
+  if (!last) return std::nullopt;
+  Words words{Bytes(scene.model().state_bytes()), Bytes(scene.model().conv_bytes())};
+  if (last->kind == EventKind::load) stream.load_row(last->source, words.recurrent, words.conv);
+  return std::pair{*last, std::move(words)};
+}
+
+void read_of_position(const Scene& scene, const RowStep& place, std::ptrdiff_t n, const std::string& which,
+                      const Words& words, Hypotheses& out) {
+  for (Part part : scene.parts())
+    propose_row(
+        scene, out, "wrong-position", place, -1,
+        "read its own " + words_of(part) + " of position p" + (n > 0 ? "+" : "") + std::to_string(n) + ", " + which,
+        [=](const Where& where) {
+          return changed_before(where, [=](StepEdit&, int, std::int32_t, Words& now) { take(part, words, now); });
+        });
+}
+
 }  // namespace
 
 void propose_wrong_blocks(const Scene& scene, Hypotheses& out) {
@@ -100,14 +125,13 @@ void propose_positions(const Scene& scene, Hypotheses& out) {
       const auto kept = scene.history.after.find({other.step, own});
       if (n == 0 || kept == scene.history.after.end()) continue;
       if (scene.plan(other.step).sequence[static_cast<std::size_t>(other.row)] != sequence) continue;
-      for (Part part : scene.parts())
-        propose_row(scene, out, "wrong-position", place, -1,
-                    "read its own " + words_of(part) + " of position p" + (n > 0 ? "+" : "") + std::to_string(n) +
-                        ", the one after step " + std::to_string(other.step),
-                    [=, words = kept->second](const Where& where) {
-                      return changed_before(where,
-                                            [=](StepEdit&, int, std::int32_t, Words& now) { take(part, words, now); });
-                    });
+      read_of_position(scene, place, n, "the one after step " + std::to_string(other.step), kept->second, out);
+    }
+    if (const auto start = start_of(scene, own, place.step)) {
+      const auto since = rows_of_block(scene, own, start->first.step, place.step - 1).size();
+      if (since > 0)
+        read_of_position(scene, place, -static_cast<std::ptrdiff_t>(since), "the one it started from", start->second,
+                         out);
     }
   }
 }
@@ -129,6 +153,16 @@ void propose_missing_writes(const Scene& scene, Hypotheses& out) {
       }
       const Scope scope{rows[n].step, rows[0].step, scene.bench.layer, one_row ? rows[0].row : -1, scene.at.block, -1};
       run.mechanisms = {{"write-missing", scope, words_of(part) + " not written", "", Proof::rerun}};
+      run.again = [=, &scene](const Where& where) {
+        Hypothesis wider;
+        wider.twists = {writes_to(where, part, -1, false)};
+        wider.mechanisms = {{"write-missing",
+                             {where.from, where.to, scene.bench.layer, where.row, -1, -1},
+                             words_of(part) + " not written",
+                             "",
+                             Proof::rerun}};
+        return wider;
+      };
       out.push_back(std::move(run));
     }
 }

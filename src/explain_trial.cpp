@@ -78,8 +78,8 @@ class TrialObserver final : public Observer {
   }
 
   bool forgiven(const Unit& unit) const {
-    return std::ranges::any_of(twists_,
-                               [&](const Twist* twist) { return std::ranges::find(twist->forgiven, unit) != twist->forgiven.end(); });
+    return std::ranges::any_of(
+        twists_, [&](const Twist* twist) { return std::ranges::find(twist->forgiven, unit) != twist->forgiven.end(); });
   }
 
   void compare_tap(const StepView& view, Tap tap) {
@@ -187,7 +187,6 @@ void Trials::accept(const std::vector<Twist>& twists) {
 
 Outcome Trials::run(const std::vector<Twist>& twists, const Checkpoint& from, std::int64_t last_step,
                     bool until_wrong) {
-  ++count_;
   Outcome outcome;
   const TapSet taps = comparable_taps(bench_.stream, bench_.recording, bench_.layer);
   run_twisted(
@@ -237,6 +236,16 @@ StepOutputs Trials::outputs(const std::vector<Twist>& twists, const Checkpoint& 
       },
       [](TrialObserver&, Pool&) {});
   return outputs;
+}
+
+void Trials::watch(const std::vector<Twist>& twists, const std::function<void(const StepView&)>& look) {
+  run_twisted(
+      bench_, list_of(accepted_, twists), {}, bench_.last_step, false, all_taps(),
+      [&](TrialObserver& observer) {
+        observer.comparing = false;
+        observer.on_step = look;
+      },
+      [](TrialObserver&, Pool&) {});
 }
 
 }  // namespace gdnsim::explaining

@@ -11,6 +11,7 @@
 #include "explain_twist.hpp"
 #include "gdnsim/recording.hpp"
 #include "gdnsim/replay.hpp"
+#include "gdnsim/simulator.hpp"
 
 namespace gdnsim::explaining {
 
@@ -66,12 +67,12 @@ class Trials {
   /// Outputs of one step from the checkpoint before it, all taps wanted.
   StepOutputs outputs(const std::vector<Twist>& twists, const Checkpoint& from, std::int64_t step);
 
-  std::int64_t count() const { return count_; }
+  /// Runs every step with all taps and shows each to `look`.
+  void watch(const std::vector<Twist>& twists, const std::function<void(const StepView&)>& look);
 
  private:
   const Bench bench_;
   std::vector<Twist> accepted_;
-  std::int64_t count_ = 0;
 };
 
 /// Does an inactive row's output count?

@@ -114,8 +114,7 @@ struct Cutter {
       BlockState cut{state.block, {}, Bytes(probe.small.conv_bytes())};
       pick(state.recurrent, 0, model.HV, picker, static_cast<std::size_t>(model.K) * size_of(model.state_dtype),
            cut.recurrent);
-      if (!piped)
-        cut.conv = sliced_channels(model, state.conv, model.W - 1, picker, size_of(model.conv_state_dtype));
+      if (!piped) cut.conv = sliced_channels(model, state.conv, model.W - 1, picker, size_of(model.conv_state_dtype));
       result.push_back(std::move(cut));
     }
     return result;

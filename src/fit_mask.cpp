@@ -52,7 +52,8 @@ std::vector<Mask> masks_for(const Probe& probe) {
 void apply(const Mask& mask, Stage& stage) {
   for (Probe* probe : stage.probes()) {
     probe->ignored.clear();
-    if (mask) for_each_unit(*probe, [&](const Unit& unit) {
+    if (mask)
+      for_each_unit(*probe, [&](const Unit& unit) {
         if (mask(*probe, unit)) probe->ignored.insert(unit);
       });
   }

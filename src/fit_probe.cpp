@@ -10,7 +10,7 @@
 namespace gdnsim::fitting {
 namespace {
 
-constexpr std::uint64_t kNaNCost = 40;              // more than any distance in ulps
+constexpr std::uint64_t kNaNCost = 40;          // more than any distance in ulps
 constexpr std::uint64_t kRefused = 1ull << 39;  // the backend cannot give this contract's bits
 
 void add_words(Score& score, DType type, std::span<const std::byte> got, std::span<const std::byte> want) {

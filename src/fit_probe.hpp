@@ -44,8 +44,8 @@ class Probe final : public Stream {
   LayerParams parameters;
   std::vector<ProbeStep> at;
   TapSet taps;
-  bool reset_window = false;  // conv is only a pipe: its window is zeroed before every step
-  std::string words;          // what it looks at
+  bool reset_window = false;      // conv is only a pipe: its window is zeroed before every step
+  std::string words;              // what it looks at
   std::optional<Contract> other;  // of the carried steps
   std::set<Unit> ignored;         // rows that run but are not compared
   bool empty() const { return at.empty(); }
@@ -97,6 +97,8 @@ using Window = std::vector<WindowStep>;
 Window known_window(const Source& source, Backend& backend, std::int64_t steps);
 /// Its first `steps` steps of the path itself, and what lies between.
 Window first_steps(const Window& window, std::int64_t steps);
+/// The same with the rows of the first blocks alone, as many as `rows` rows in all allow (of one block at least).
+Window first_blocks(const Window& window, std::int64_t rows);
 
 /// Each gives an empty probe when what the stage needs or produces is not recorded. The recurrent probe looks at
 /// `state_rows` rows of the state (of K elements each) at most over all steps; without a recorded conv_out it runs the conv

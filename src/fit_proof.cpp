@@ -11,9 +11,9 @@ namespace {
 
 using namespace fitting;
 
-constexpr int kRefinements = 8;        // how often rows that refute a contract join its probes
-constexpr double kRefineSeconds = 15;  // each
+constexpr int kRefinements = 8;  // how often rows that refute a contract join its probes
 constexpr std::size_t kOtherLayers = 4;
+constexpr std::int64_t kOrderSteps = 32;
 
 class Fitter {
  public:
@@ -49,7 +49,17 @@ class Fitter {
       const Path path = stream_.plan(step).path;
       if (path != Path::opaque && std::ranges::find(paths, path) == paths.end()) paths.push_back(path);
     }
+    std::ranges::stable_sort(paths, std::greater{}, [this](Path path) { return states_to_see(path); });
     return paths;
+  }
+
+  /// Recorded states that the path's own steps lead to: the path that has more of them is fitted first.
+  std::size_t states_to_see(Path path) const {
+    const Source source{stream_, recording_, slice_.layers.front(), path, slice_.first_step, slice_.last_step,
+                        nullptr, -1};
+    std::size_t states = 0;
+    for (const WindowStep& here : known_window(source, backend_, kOrderSteps)) states += here.after.size();
+    return states;
   }
 
   FitPath* found_for(Path path) {
@@ -65,8 +75,8 @@ class Fitter {
   }
 
   void fit_one(Path path) {
-    sources_of(path).push_back({stream_, recording_, slice_.layers.front(), path, slice_.first_step, slice_.last_step,
-                                other_of(path), -1});
+    sources_of(path).push_back(
+        {stream_, recording_, slice_.layers.front(), path, slice_.first_step, slice_.last_step, other_of(path), -1});
     FitPath found = fit_path(sources_of(path), backend_, deadline_, nullptr, options_.progress);
     result_.paths.push_back(std::move(found));
   }
@@ -108,8 +118,7 @@ class Fitter {
     if (!grows && !found->exact()) return false;
     if (!grows && !add_source(first, path, other)) return false;
     const Contract hint = found->contract;
-    FitPath refined =
-        fit_path(sources, backend_, Deadline(std::min(deadline_.left(), kRefineSeconds)), &hint, options_.progress);
+    FitPath refined = fit_path(sources, backend_, Deadline(deadline_.left() / 3), &hint, options_.progress);
     const bool better = refined.exact() && (refined.contract != hint || !grows);
     if (better)
       *found = std::move(refined);
@@ -128,8 +137,7 @@ class Fitter {
     for (const Source& source : sources_of(path))
       if (source.layer == first.layer && source.only_block == first.block && source.last_step == first.step + 1)
         return false;
-    sources_of(path).push_back(
-        {stream_, recording_, first.layer, path, from, first.step + 1, other, first.block});
+    sources_of(path).push_back({stream_, recording_, first.layer, path, from, first.step + 1, other, first.block});
     return true;
   }
 
@@ -147,12 +155,12 @@ class Fitter {
   }
 
   void fit_other_layer(const Slice& one, Path path) {
-    const double seconds = std::min(deadline_.left(), kRefineSeconds);
+    const double seconds = deadline_.left() / 3;
     const FitPath* main = found_for(path);
-    FitLayer other{fit_path({{stream_, recording_, one.layers.front(), path, one.first_step, one.last_step,
-                              other_of(path), -1}},
-                            backend_, Deadline(seconds), main == nullptr ? nullptr : &main->contract, {}),
-                   false};
+    FitLayer other{
+        fit_path({{stream_, recording_, one.layers.front(), path, one.first_step, one.last_step, other_of(path), -1}},
+                 backend_, Deadline(seconds), main == nullptr ? nullptr : &main->contract, {}),
+        false};
     if (!other.found.exact_elsewhere()) return;
     ContractSet contracts = result_.contracts;
     set_path(contracts, other.found);

@@ -139,20 +139,38 @@ bool Search::exact(Found& found, const Contract& contract) {
   return score.cost == 0;
 }
 
+bool Search::exact_pair(Found& found, const Dimension& a, const Dimension& b) {
+  const Contract from = found.contract;
+  for (const auto& first : a.values)
+    for (const auto& second : b.values) {
+      Contract contract = from;
+      first(contract), second(contract);
+      if (exact(found, contract)) return true;
+      if (deadline_.over()) return false;
+    }
+  return false;
+}
+
 bool Search::exact_nearby(Found& found, const std::vector<Dimension>& single, const std::vector<Dimension>& dots,
-                          bool pairs) {
+                          Near near) {
   if (found.score.cost == 0) return true;
   const Contract from = found.contract;
-  const auto with = [](Contract contract, const auto& set) { return set(contract), contract; };
   for (const auto* dimensions : {&single, &dots})
     for (const Dimension& dimension : *dimensions)
-      for (const auto& set : dimension.values)
-        if (exact(found, with(from, set))) return true;
-  for (std::size_t i = 0; pairs && i < single.size(); ++i)
+      for (const auto& set : dimension.values) {
+        Contract contract = from;
+        set(contract);
+        if (exact(found, contract)) return true;
+      }
+  for (std::size_t i = 0; near >= Near::two_fields && i < single.size(); ++i)
     for (std::size_t j = i + 1; j < single.size(); ++j)
-      for (const auto& first : single[i].values)
-        for (const auto& second : single[j].values)
-          if (exact(found, with(with(from, first), second))) return true;
+      if (exact_pair(found, single[i], single[j])) return true;
+  for (std::size_t i = 0; near >= Near::two && i < dots.size(); ++i)
+    for (const Dimension& field : single)
+      if (exact_pair(found, field, dots[i])) return true;
+  for (std::size_t i = 0; near >= Near::two && i < dots.size(); ++i)
+    for (std::size_t j = i + 1; j < dots.size(); ++j)
+      if (exact_pair(found, dots[i], dots[j])) return true;
   return false;
 }
 

@@ -58,15 +58,17 @@ inline constexpr std::uint64_t kFirstProbe = std::uint64_t{1} << 40;
 Score judge(const std::vector<Probe*>& probes, Backend& backend, const Contract& contract,
             std::uint64_t limit = kNoLimit);
 
+/// How many changes away: one; also two fields; also two of fields and dots.
+enum class Near : std::uint8_t { one, two_fields, two };
+
 /// Searches a stage's probes. `trials` counts the contracts tried.
 class Search {
  public:
   Search(std::vector<Probe*> probes, Backend& backend, const Deadline& deadline)
       : probes_(std::move(probes)), backend_(backend), deadline_(deadline) {}
   Found try_one(const Contract& contract);
-  /// The contract one change (with `pairs` also two, neither a dot) away from a start that reproduces the probes exactly,
-  /// if there is one.
-  bool exact_nearby(Found& found, const std::vector<Dimension>& single, const std::vector<Dimension>& dots, bool pairs);
+  /// The contract a change or two away from a start that reproduces the probes exactly, if there is one.
+  bool exact_nearby(Found& found, const std::vector<Dimension>& single, const std::vector<Dimension>& dots, Near near);
   /// Betters `found` one choice at a time until it is exact, nothing helps, or time is up.
   void descend(Found& found, const std::vector<Dimension>& single, const std::vector<Dimension>& dots);
   /// The same, and where one choice does not help, two at a time.
@@ -77,6 +79,7 @@ class Search {
   bool round(Found& found, const std::vector<Dimension>& single, const std::vector<Dimension>& dots);
   bool escape(Found& found, const std::vector<Dimension>& single, const std::vector<Dimension>& dots);
   bool exact(Found& found, const Contract& contract);
+  bool exact_pair(Found& found, const Dimension& a, const Dimension& b);
   bool better(Found& found, const Contract& contract);
   bool try_values(Found& found, const Dimension& dimension);
   bool try_pairs(Found& found, const Dimension& a, const Dimension& b);

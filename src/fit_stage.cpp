@@ -2,14 +2,15 @@
 #include "fit_stage.hpp"
 
 #include <algorithm>
+#include <utility>
 
 namespace gdnsim::fitting {
 namespace {
 
-// Steps and state rows of the small probe, of the large one, and of those that later evidence adds.
+// Steps of the small probes, of the large one, and of those that later evidence adds; state rows likewise.
 constexpr std::int64_t kSmallSteps = 6, kLargeSteps = 32, kMoreSteps = 256;
 constexpr int kMaxMultiprocessors = 65536;
-constexpr std::int64_t kSmallRows = 1200, kLargeRows = 60000, kMoreRows = 150000;
+constexpr std::int64_t kTinyRows = 250, kSmallRows = 2500, kLargeRows = 60000, kMoreRows = 150000;
 
 std::string value_of_field(const Contract& contract, const std::string& field) {
   for (const auto& [name, value] : contract_fields(contract))
@@ -32,6 +33,12 @@ int other_side(const Contract& contract, std::int64_t launch_rows) {
   return std::min(most, kMaxMultiprocessors);
 }
 
+std::int64_t trials_of(const std::vector<Search>& levels) {
+  std::int64_t trials = 0;
+  for (const Search& search : levels) trials += search.trials();
+  return trials;
+}
+
 std::size_t count_changes(const Contract& a, const Contract& b) {
   const auto x = contract_fields(a), y = contract_fields(b);
   std::size_t changes = 0;
@@ -42,7 +49,7 @@ std::size_t count_changes(const Contract& a, const Contract& b) {
 }  // namespace
 
 std::vector<Probe*> Stage::probes() {
-  std::vector<Probe*> all{&small};
+  std::vector<Probe*> all{&tiny, &small};
   for (Probe& probe : large)
     if (!probe.empty()) all.push_back(&probe);
   return all;
@@ -50,22 +57,23 @@ std::vector<Probe*> Stage::probes() {
 
 std::vector<Probe*> Stage::larges() {
   std::vector<Probe*> all = probes();
-  all.erase(all.begin());
+  all.erase(all.begin(), all.begin() + 2);
   return all;
 }
 
 std::vector<Stage> make_stages(const std::vector<Source>& sources, Backend& backend) {
   const Model& model = sources.front().stream.model();
   const std::vector<std::string> conv_fields{"conv_product", "conv_taps", "conv_bias"};
-  Stage conv{"conv", {}, {}, conv_fields, {}, 1};
+  Stage conv{"conv", {}, {}, {}, conv_fields, {}, 1};
   Stage recurrent{"recurrent",
+                  {},
                   {},
                   {},
                   {"softplus", "beta", "params", "decay", "qk_norm", "qk_eps", "sqrt", "scale", "update", "state_store",
                    "head_map"},
                   {{"qk_dot", &Contract::qk_dot}, {"state_dot", &Contract::state_dot}},
                   model.K};
-  Stage norm{"norm", {}, {}, {"norm", "rstd", "sqrt"}, {{"norm_dot", &Contract::norm_dot}}, model.V};
+  Stage norm{"norm", {}, {}, {}, {"norm", "rstd", "sqrt"}, {{"norm_dot", &Contract::norm_dot}}, model.V};
   if (!sources.front().recording.taps(sources.front().layer).has(Tap::conv_out))  // then its probe runs the conv too
     recurrent.fields.insert(recurrent.fields.end(), conv_fields.begin(), conv_fields.end());
   for (const Source& source : sources) {
@@ -75,10 +83,12 @@ std::vector<Stage> make_stages(const std::vector<Source>& sources, Backend& back
     recurrent.large.push_back(recurrent_probe(source, window, first ? kLargeRows : kMoreRows));
     norm.large.push_back(norm_probe(source, window));
     if (!first) continue;
-    const Window some = first_steps(window, kSmallSteps);
-    conv.small = conv_probe(source, some);
+    const Window some = first_blocks(first_steps(window, kSmallSteps), kSmallRows / model.HV);
+    const Window few = first_blocks(some, kTinyRows / model.HV);
+    conv.small = conv_probe(source, some), conv.tiny = conv_probe(source, few);
     recurrent.small = recurrent_probe(source, some, kSmallRows);
-    norm.small = norm_probe(source, some);
+    recurrent.tiny = recurrent_probe(source, few, kTinyRows);
+    norm.small = norm_probe(source, some), norm.tiny = norm_probe(source, few);
   }
   std::vector<Stage> stages;
   for (Stage* stage : {&conv, &recurrent, &norm}) stages.push_back(std::move(*stage));
@@ -166,44 +176,51 @@ std::vector<Found> Stages::starts_of(const Stage& stage, const Contract& contrac
   return starts;
 }
 
-/// Is one of the starts exact, or one that is a change or two away? `pairs` says whether two changes are tried.
-Found Stages::search_near(Stage& stage, const Contract& contract, const Deadline& deadline, bool pairs,
+/// Is one of the starts exact, or one near it? Dots are changed only beside two fields.
+Found Stages::search_near(Stage& stage, const Contract& contract, const Deadline& deadline, Near near,
                           std::int64_t& trials) {
   Search search(stage.probes(), backend_, deadline);
-  const auto singles = singles_of(stage), dots = pairs ? dots_of(stage) : std::vector<Dimension>{};
+  const auto singles = singles_of(stage), dots = near == Near::one ? std::vector<Dimension>{} : dots_of(stage);
   std::vector<Found> starts = starts_of(stage, contract, search);
   for (Found& start : starts)
-    if (search.exact_nearby(start, singles, dots, pairs)) break;
+    if (search.exact_nearby(start, singles, dots, near)) break;
   trials += search.trials();
   return *std::ranges::min_element(starts, {}, [](const Found& found) { return found.score.cost; });
 }
 
-/// Descends from every start until one descent ends at the recorded bits, then by pairs from the best.
+/// Descends from every start, on larger and larger probes, until one descent ends at the recorded bits; then two choices
+/// at a time from where the best one ended, near it first.
 Found Stages::search_far(Stage& stage, const Contract& contract, const Deadline& deadline, std::int64_t& trials) {
-  Search search({&stage.small}, backend_, deadline), confirm(stage.larges(), backend_, deadline);
+  std::vector<Search> levels;
+  levels.emplace_back(std::vector<Probe*>{&stage.tiny}, backend_, deadline);
+  levels.emplace_back(std::vector<Probe*>{&stage.small}, backend_, deadline);
+  levels.emplace_back(stage.larges(), backend_, deadline);
   const auto singles = singles_of(stage), dots = dots_of(stage);
-  std::vector<Found> starts = starts_of(stage, contract, search);
-  const auto confirmed = [&](const Found& found) {
-    Found result = confirm.try_one(found.contract);
-    if (found.score.cost > 0) return result;
-    confirm.descend(result, singles, dots);
-    if (result.score.cost > 0) confirm.exact_nearby(result, singles, dots, true);
-    return result;
+  std::vector<Found> starts = starts_of(stage, contract, levels[0]);
+  const auto climb = [&](Found& found, bool pairs) {
+    std::size_t level = 0;
+    for (; level < levels.size(); ++level) {
+      if (level > 0) found = levels[level].try_one(found.contract);
+      levels[level].descend(found, singles, dots);
+      if (pairs) levels[level].descend_by_pairs(found, singles, dots);
+      if (found.score.cost > 0) break;
+    }
+    return level;
   };
-  Found best = starts.front(), last;
+  Found best = starts.front();
+  std::size_t reached = 0;
   for (Found& start : starts) {
-    search.descend(start, singles, dots);
-    if (start.score.cost < best.score.cost) best = start;
-    if (start.score.cost > 0) continue;
-    last = confirmed(start);
-    if (last.score.cost == 0) break;
+    const std::size_t level = climb(start, false);
+    if (level == levels.size()) return trials += trials_of(levels), start;
+    if (level > reached || (level == reached && start.score.cost < best.score.cost)) best = start, reached = level;
   }
-  if (best.score.cost > 0) {
-    search.descend_by_pairs(best, singles, dots);
-    last = confirmed(best);
-  }
-  trials += search.trials() + confirm.trials();
-  return {last.contract, judge(stage.probes(), backend_, last.contract)};
+  Search all(stage.probes(), backend_, deadline);
+  Found close = all.try_one(best.contract);
+  if (reached > 0 && all.exact_nearby(close, singles, dots, Near::two)) return trials += all.trials(), close;
+  best = levels[0].try_one(best.contract);
+  climb(best, true);
+  trials += trials_of(levels) + all.trials();
+  return {best.contract, judge(stage.probes(), backend_, best.contract)};
 }
 
 /// Near the starts and farther off, with all rows; in between and after, with parts of them left out.
@@ -212,7 +229,7 @@ void Stages::search(Stage& stage, Contract& contract, std::int64_t& trials) {
   const double seconds = deadline_.left() * (stage.name == "norm" ? 1 : 0.6);
   const Deadline mine(seconds), most(seconds * 0.7);
   const std::vector<Mask> masks = sources_.size() > 1 ? std::vector<Mask>{} : masks_for(stage.small);
-  Found best = search_near(stage, contract, mine, false, trials);
+  Found best = search_near(stage, contract, mine, Near::one, trials);
   bool exact = best.score.cost == 0;
   const auto try_masks = [&](bool quick, const auto& search_one) {
     for (std::size_t i = 0; !exact && i < masks.size() && !mine.over(); ++i) {
@@ -223,9 +240,9 @@ void Stages::search(Stage& stage, Contract& contract, std::int64_t& trials) {
     }
     if (!exact) apply({}, stage);
   };
-  try_masks(true, [&] { return search_near(stage, contract, mine, false, trials); });
+  try_masks(true, [&] { return search_near(stage, contract, mine, Near::one, trials); });
   if (!exact) {
-    best = search_near(stage, contract, most, true, trials);
+    best = search_near(stage, contract, most, Near::two_fields, trials);
     if (best.score.cost > 0) best = search_far(stage, contract, most, trials);
     exact = best.score.cost == 0 || (!masks.empty() && ignore_wrong_rows(stage, backend_, best.contract, false));
   }
@@ -253,8 +270,7 @@ void Stages::simplify(FitPath& found) {
 /// match no choice is moved that makes them worse.
 Contract Stages::toward(const Contract& preset, Contract contract, const FitPath& found) {
   std::vector<std::uint64_t> costs;
-  for (Stage& stage : stages_)
-    costs.push_back(stage.empty() ? 0 : judge(stage.probes(), backend_, contract).cost);
+  for (Stage& stage : stages_) costs.push_back(stage.empty() ? 0 : judge(stage.probes(), backend_, contract).cost);
   const auto accept = [&](const Contract& other) {
     if (other == contract || !possible(other)) return;
     for (std::size_t i = 0; i < stages_.size(); ++i) {
@@ -312,16 +328,16 @@ void Stages::describe(FitPath& found) {
     FitStage report{stage.name, !stage.empty(), "", trials_[i], 0, 0, 0};
     for (Probe& probe : stage.large) {
       if (probe.empty()) continue;
-      std::set<Unit> ignored = std::move(probe.ignored);
-      probe.ignored.clear();
-      const Score score = evaluate(probe, backend_, found.contract);
-      probe.ignored = std::move(ignored);
+      const std::set<Unit> ignored = std::exchange(probe.ignored, {});
+      std::set<Unit> wrong;
+      const Score score = evaluate(probe, backend_, found.contract, kNoLimit, &wrong);
+      probe.ignored = ignored;
       report.compared += score.compared;
       report.differing += score.differing;
       report.cost += score.cost;
       if (report.probe.empty()) report.probe = probe.words;
-      for (const Unit& unit : probe.ignored)
-        found.except.push_back({stage.name, probe.at[unit.step].plan.step, unit.row});
+      for (const Unit& unit : wrong)
+        if (ignored.contains(unit)) found.except.push_back({stage.name, probe.at[unit.step].plan.step, unit.row});
     }
     found.stages.push_back(report);
   }

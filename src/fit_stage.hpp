@@ -6,17 +6,17 @@
 
 namespace gdnsim::fitting {
 
-/// One stage: a small probe to search on, and large ones, one a source, that must agree.
+/// One stage: a tiny probe to search on, a small one, and large ones, one a source, that must agree.
 struct Stage {
   std::string name;
-  Probe small;
+  Probe tiny, small;
   std::vector<Probe> large;
   std::vector<std::string> fields;                            // without exp, div, negate and the dots
   std::vector<std::pair<std::string, Dot Contract::*>> dots;  // (name, member)
   int dot_row = 1;                                            // elements of the dots' rows
 
   bool empty() const { return small.empty(); }
-  std::vector<Probe*> probes();  // small first
+  std::vector<Probe*> probes();  // the smallest first
   std::vector<Probe*> larges();
 };
 
@@ -50,7 +50,7 @@ class Stages {
   void simplify(FitPath& found);
   Contract toward(const Contract& preset, Contract contract, const FitPath& found);
   void search(Stage& stage, Contract& contract, std::int64_t& trials);
-  Found search_near(Stage& stage, const Contract& contract, const Deadline& deadline, bool pairs, std::int64_t& trials);
+  Found search_near(Stage& stage, const Contract& contract, const Deadline& deadline, Near near, std::int64_t& trials);
   Found search_far(Stage& stage, const Contract& contract, const Deadline& deadline, std::int64_t& trials);
   std::vector<Found> starts_of(const Stage& stage, const Contract& contract, Search& search) const;
   void narrow(Stage& stage, const Contract& contract, std::int64_t& trials);
@@ -60,7 +60,9 @@ class Stages {
   void find_undecided(FitPath& found);
   void find_multiprocessors(FitPath& found) const;
   bool unchanged(const Contract& contract, const std::vector<const Stage*>& readers);
-  bool is_exact(Stage& stage, const Contract& contract) { return judge(stage.probes(), backend_, contract, 1).cost == 0; }
+  bool is_exact(Stage& stage, const Contract& contract) {
+    return judge(stage.probes(), backend_, contract, 1).cost == 0;
+  }
   std::int64_t launch_rows() const;
 
   const std::vector<Source> sources_;

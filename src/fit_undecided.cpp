@@ -21,6 +21,7 @@ bool shared(const std::string& field) { return field == "exp" || field == "div" 
 
 bool reads(const Stage& stage, const std::string& field) {
   if (shared(field)) return true;
+  if (field == "multiprocessors") return !stage.dots.empty();
   return std::ranges::find(stage.fields, field) != stage.fields.end() ||
          std::ranges::any_of(stage.dots, [&](const auto& dot) { return field.starts_with(dot.first + "."); });
 }
@@ -50,7 +51,9 @@ void Stages::find_multiprocessors(FitPath& found) const {
   const std::int64_t rows = launch_rows(), most = (rows + 1) / 2;
   const bool one_row = rows_per_block(rows, found.contract.multiprocessors) == 1;
   const std::string range = one_row ? std::to_string(most) + " to 65536" : "1 to " + std::to_string(most - 1);
-  found.undecided.push_back({"multiprocessors", std::to_string(found.contract.multiprocessors), {range},
+  found.undecided.push_back({"multiprocessors",
+                             std::to_string(found.contract.multiprocessors),
+                             {range},
                              "the norm's launches have " + std::to_string(rows) + " rows"});
 }
 
@@ -67,7 +70,8 @@ void Stages::find_undecided(FitPath& found) {
     if (!matched) continue;
     Undecided undecided{field, chosen, {}, ""};
     if (readers.empty()) undecided.because = "nothing recorded shows it";
-    if (field == "conv_bias" && sources_.front().stream.params(sources_.front().layer).conv_bias.empty()) undecided.because = "no bias";
+    if (field == "conv_bias" && sources_.front().stream.params(sources_.front().layer).conv_bias.empty())
+      undecided.because = "no bias";
     for (const std::string& value : values_of(field)) {
       Contract other = found.contract;
       set_contract_field(other, field, value);

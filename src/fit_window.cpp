@@ -121,6 +121,11 @@ class Follower {
   std::size_t next_event_ = 0;
 };
 
+/// Steps of the other path at the end count only up to the last recorded state.
+void drop_idle_end(Window& window) {
+  while (!window.empty() && window.back().carried && window.back().after.empty()) window.pop_back();
+}
+
 /// So many steps of the other path may lie between those that are looked at, before their blocks are given up.
 std::int64_t carried_at_most(std::int64_t wanted) { return 8 + 3 * wanted; }
 
@@ -150,12 +155,11 @@ Window known_window(const Source& source, Backend& backend, std::int64_t steps) 
     const std::vector<BlockState> recorded = follower.snapshots_of(step);
     if (!any) continue;
     for (const BlockState& state : recorded)
-      if (!here.carried && std::ranges::find(here.plan.block, state.block) != here.plan.block.end())
-        here.after.push_back(state);
+      if (std::ranges::find(here.plan.block, state.block) != here.plan.block.end()) here.after.push_back(state);
     (here.carried ? carried_steps : wanted_steps) += 1;
     window.push_back(std::move(here));
   }
-  while (!window.empty() && window.back().carried) window.pop_back();
+  drop_idle_end(window);
   return window;
 }
 
@@ -165,8 +169,33 @@ Window first_steps(const Window& window, std::int64_t steps) {
     if (!here.carried && --steps < 0) break;
     first.push_back(here);
   }
-  while (!first.empty() && first.back().carried) first.pop_back();
+  drop_idle_end(first);
   return first;
+}
+
+Window first_blocks(const Window& window, std::int64_t rows) {
+  std::map<std::int32_t, std::int64_t> rows_of;
+  std::vector<std::int32_t> order;
+  for (const WindowStep& here : window)
+    for (std::int32_t block : here.plan.block)
+      if (block >= 0 && ++rows_of[block] == 1) order.push_back(block);
+  std::set<std::int32_t> kept;
+  for (std::int32_t block : order)
+    if (kept.empty() || rows_of[block] <= rows) {
+      kept.insert(block);
+      rows -= rows_of[block];
+    }
+  Window thin = window;
+  for (WindowStep& here : thin) {
+    for (std::int32_t& block : here.plan.block)
+      if (!kept.contains(block)) block = -1;
+    for (auto* states : {&here.before, &here.after})
+      std::erase_if(*states, [&](const BlockState& state) { return !kept.contains(state.block); });
+  }
+  std::erase_if(thin, [](const WindowStep& here) {
+    return std::ranges::all_of(here.plan.block, [](std::int32_t block) { return block < 0; });
+  });
+  return thin;
 }
 
 }  // namespace gdnsim::fitting

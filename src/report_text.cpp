@@ -176,10 +176,26 @@ std::string proof_text(Proof proof) {
   return "how the differences are spread; no re-run gives the recorded bits";
 }
 
+/// "    says      ..." with lines of at most 120 columns where the words allow it.
+void print_wrapped(std::ostream& out, const char* name, const std::string& text) {
+  constexpr std::size_t indent = 14, width = 120;
+  std::istringstream words(printable(text));
+  std::string line = std::string("    ") + name;
+  line.resize(indent, ' ');
+  for (std::string word; words >> word;) {
+    if (line.size() > indent && line.size() + 1 + word.size() > width) {
+      out << line << "\n";
+      line.assign(indent, ' ');
+    }
+    line += (line.size() > indent ? " " : "") + word;
+  }
+  if (line.find_last_not_of(' ') >= indent) out << line << "\n";
+}
+
 void print_mechanism(std::ostream& out, const Mechanism& mechanism) {
   out << "  " << printable(mechanism.id) << " (" << scope_text(mechanism.scope) << ")\n";
-  if (!mechanism.says.empty()) out << "    says      " << printable(mechanism.says) << "\n";
-  if (!mechanism.evidence.empty()) out << "    evidence  " << printable(mechanism.evidence) << "\n";
+  if (!mechanism.says.empty()) print_wrapped(out, "says", mechanism.says);
+  if (!mechanism.evidence.empty()) print_wrapped(out, "evidence", mechanism.evidence);
   out << "    proof     " << proof_text(mechanism.proof) << "\n";
 }
 

@@ -133,6 +133,7 @@ void OutputOptions::check_file(const char* option, const std::string& path,
 void OutputOptions::check_target(const std::vector<std::string>& others) const {
   if (!json.empty() && json != "-") check_file("--json", json, others);
   if (html.empty()) return;
+  if (html == "-") throw error("--html: expected a file, found '-'; only --json goes to stdout");
   check_file("--html", html, others);
   if (json != "-" && same_file(html, json)) throw error("--html ", html, ": is another file of this command");
 }
@@ -235,6 +236,14 @@ void open_source(Input& input, const std::string& trace_path) {
   input.stream_of_log = std::move(trace);
 }
 
+std::string subject_of(const Input& input, Stream& stream, const Slice& slice) {
+  std::ostringstream text;
+  text << (input.log ? "log" : "trace") << ", layers " << layers_text(slice.layers) << " of " << stream.model().layers()
+       << ", steps " << slice.first_step << ":" << slice.last_step << " of " << stream.steps() << ", " << stream.rows()
+       << " rows; " << describe(stream.model());
+  return text.str();
+}
+
 Progress::Progress(std::string what, const OutputOptions& output)
     : what_(std::move(what)), on_(!output.quiet && !output.no_progress && isatty(STDERR_FILENO) != 0), start_(now()) {}
 
@@ -256,6 +265,12 @@ void Progress::update(std::int64_t done, std::int64_t total, std::uint64_t bytes
   std::cerr << line.data();
   if (bytes > 0) std::cerr << ", " << bytes_text(bytes) << " written";
   std::cerr << std::flush;
+}
+
+void Progress::stage(const std::string& what) {
+  if (!on_ || now() - start_ < 0.5) return;
+  shown_ = true;
+  std::cerr << "\r\033[K" << what_ << ": " << what << std::flush;
 }
 
 void say(const OutputOptions& output, const std::string& message) {

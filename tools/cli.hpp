@@ -94,12 +94,17 @@ Input open_input(const std::string& path);
 /// Opens what a log was made from: its recipe, or the trace at `trace_path` (empty: where the provenance says).
 void open_source(Input& input, const std::string& trace_path);
 
+/// One line for a report: what the input holds and which part was looked at.
+std::string subject_of(const Input& input, Stream& stream, const Slice& slice);
+
 /// A progress line on stderr, only on a terminal.
 class Progress {
  public:
   Progress(std::string what, const OutputOptions& output);
   ~Progress();
   void update(std::int64_t done, std::int64_t total, std::uint64_t bytes = 0);
+  /// Work that cannot say how much is left: what it is at.
+  void stage(const std::string& what);
 
  private:
   const std::string what_;

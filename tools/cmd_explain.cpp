@@ -1,9 +1,10 @@
 // gdnsim explain: why a recording differs from its replay.
-#include <iostream>
+#include <algorithm>
 
 #include "cli.hpp"
 #include "gdnsim/error.hpp"
 #include "gdnsim/explain.hpp"
+#include "gdnsim/inner.hpp"
 
 namespace gdnsim::tools {
 namespace {
@@ -15,6 +16,47 @@ struct Options {
   BackendChoice backend;
   OutputOptions output;
 };
+
+/// The smallest slice that shows the first divergence, under the contract that the provider is held to.
+std::string repro_command(const Options& options, const Explanation& found) {
+  std::string command = "gdnsim explain " + shell_word(options.file);
+  if (!options.trace.empty()) command += " --trace " + shell_word(options.trace);
+  const std::string name =
+      options.contract == "auto" ? contract_name(found.replay.contract.contracts) : options.contract;
+  command += " --contract " + shell_word(name);
+  if (const auto& first = found.replay.first()) command += " --layers " + std::to_string(first->layer);
+  return command;
+}
+
+std::string next_command(const Options& options, const Explanation& found) {
+  if (found.replay.verdict != Verdict::diverged) return "";
+  const auto is = [&](const char* id) {
+    return std::ranges::any_of(found.mechanisms, [&](const Mechanism& m) { return m.id == id; });
+  };
+  const std::string file = shell_word(options.file);
+  if (is("unexplained") || is("algorithm-order")) return "gdnsim replay " + file + " --mode local --html report.html";
+  const bool rounding = std::ranges::any_of(found.mechanisms, [](const Mechanism& m) {
+    return m.scope.from_step < 0 && m.scope.row < 0 && m.scope.block < 0 && m.proof == Proof::rerun;
+  });
+  if (rounding) return "gdnsim fit " + file + " -o my.contract";
+  return "gdnsim replay " + file + " --html report.html";
+}
+
+Report report_of_explanation(const Options& options, Input& input, Backend& backend, const std::string& reason,
+                             const Explanation& found) {
+  Report report = report_of(found.replay);
+  report.command = "explain";
+  report.files = {options.file};
+  report.subject = subject_of(input, input.stream(), found.replay.slice);
+  report.backend = reason + "; " + backend.description();
+  report.searched = true;
+  report.mechanisms = found.mechanisms;
+  report.tried = found.tried;
+  report.inner = inner_values(input.stream(), input.recording(), backend, found.replay);
+  report.repro = repro_command(options, found);
+  report.next = next_command(options, found);
+  return report;
+}
 
 int run(const Options& options) {
   options.output.check_target({options.file, options.contract, options.trace});
@@ -32,21 +74,11 @@ int run(const Options& options) {
     explain_options.contracts_from = "the log says so";
   }
   const ChosenBackend chosen = options.backend.choose();
+  Progress progress("explain", options.output);
+  explain_options.progress = [&](const std::string& stage) { progress.stage(stage); };
   const Explanation found = explain(input.stream(), recording, *chosen.backend, explain_options);
-  Report report = report_of(found.replay);
-  report.command = "explain";
-  report.files = {options.file};
-  report.subject = "trace";
-  report.backend = chosen.reason + "; " + chosen.backend->description();
-  report.searched = true;
-  report.mechanisms = found.mechanisms;
-  report.tried = found.tried;
-  if (options.output.json_on_stdout())
-    say(options.output, verdict_line(report));
-  else
-    print_text(std::cout, report);
-  options.output.write_json(to_json(report));
-  return exit_code(report.verdict);
+  options.output.put(report_of_explanation(options, input, *chosen.backend, chosen.reason, found));
+  return exit_code(found.replay.verdict);
 }
 
 }  // namespace
@@ -71,6 +103,7 @@ void add_explain(CLI::App& root, Job& job) {
   options->slice.add_to(*command);
   options->backend.add_to(*command);
   options->output.add_to(*command);
+  options->output.add_html_to(*command);
   command->callback([options, &job] { job = [options] { return run(*options); }; });
 }
 

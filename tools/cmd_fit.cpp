@@ -177,7 +177,8 @@ void print_result(const FitResult& result, const Options& options, const std::st
   std::cout << "time      " << std::fixed << std::setprecision(1) << result.search_seconds << " s of search"
             << (result.out_of_time ? ", which its limit ended (--seconds)" : "") << "\n";
   if (!writes(result, options) && !options.contract.empty())
-    std::cout << "contract  not written: it does not reproduce every recorded element (--partial writes it all the same)\n";
+    std::cout
+        << "contract  not written: it does not reproduce every recorded element (--partial writes it all the same)\n";
   else if (options.contract.empty())
     std::cout << "\n" << to_text(result.contracts) << "\n";
   else

@@ -21,14 +21,6 @@ Mode mode_from(const std::string& text) {
   throw error("--mode: expected local, carried or both, found '", text, "'");
 }
 
-std::string subject_of(const Input& input, Stream& stream, const Slice& slice) {
-  std::ostringstream text;
-  text << (input.log ? "log" : "trace") << ", layers " << layers_text(slice.layers) << " of " << stream.model().layers()
-       << ", steps " << slice.first_step << ":" << slice.last_step << " of " << stream.steps() << ", " << stream.rows()
-       << " rows; " << describe(stream.model());
-  return text.str();
-}
-
 /// The contracts to replay under: named, from the log, or (absent) to be found.
 void set_contracts(const Options& options, const Input& input, ReplayOptions& replay) {
   if (options.contract != "auto") {
@@ -73,7 +65,10 @@ std::string next_command(const Options& options, const Report& report) {
   const std::string file = shell_word(options.file);
   if (report.verdict == Verdict::match) return "";
   if (report.verdict == Verdict::inconclusive) return "gdnsim info " + file;
-  return "gdnsim explain " + file + (options.trace.empty() ? "" : " --trace " + shell_word(options.trace));
+  const auto given = [](const char* option, const std::string& value) {
+    return value.empty() || value == "auto" ? "" : option + shell_word(value);
+  };
+  return "gdnsim explain " + file + given(" --contract ", options.contract) + given(" --trace ", options.trace);
 }
 
 int run(const Options& options) {
@@ -98,8 +93,9 @@ int run(const Options& options) {
   report.repro = repro_command(options, report, input.log && options.contract == "auto");
   report.next = next_command(options, report);
   if (report.verdict == Verdict::diverged && options.contract == "auto" && probe_was_clean(report.contract))
-    report.notes.push_back("the contract reproduces the first steps to the bit, so look for something that happened rather than a "
-                           "rounding rule: a block, a row, a step");
+    report.notes.push_back(
+        "the contract reproduces the first steps to the bit, so look for something that happened rather than a "
+        "rounding rule: a block, a row, a step");
   options.output.put(report);
   return exit_code(report.verdict);
 }

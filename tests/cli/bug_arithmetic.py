@@ -22,10 +22,20 @@ def lost_decay(cases, _):
         s.inputs[layer]["a"][:] = 0.5
         s.inputs[layer]["b"][:] = -200  # beta is 0: nothing but the decay changes the state
     s.loads = [(to_bf16(rec), conv) for rec, conv in s.loads]
-    cases.run("#34489 stored as bf16, every store equals its load", s, faults.computes(state_store="bf16"),
-              [Want("decay-lost", layer=ABSENT, row=ABSENT)], also=("state-store-bf16",))
+    cases.run(
+        "#34489 stored as bf16, every store equals its load",
+        s,
+        faults.computes(state_store="bf16"),
+        [Want("decay-lost", layer=ABSENT, row=ABSENT)],
+        also=("state-store-bf16",),
+    )
     s = stream_of(2, Model(), [[1, 2]] * 8)
-    cases.run("#34489 stored as bf16, ordinary gates", s, faults.computes(state_store="bf16"), [everywhere("state-store-bf16")])
+    cases.run(
+        "#34489 stored as bf16, ordinary gates",
+        s,
+        faults.computes(state_store="bf16"),
+        [everywhere("state-store-bf16")],
+    )
 
 
 def beta_through_bf16(cases, checks):
@@ -33,13 +43,29 @@ def beta_through_bf16(cases, checks):
     s = stream_of(3, Model(), [[1, 2]] * STEPS)
     for layer in range(2):
         s.inputs[layer]["b"][:, :, 0], s.inputs[layer]["b"][:, :, 1] = 0.5, -0.5
-    cases.run("#53877 beta through bf16", s, faults.computes(beta="bf16"), [everywhere("beta-bf16")], taps=ALL_TAPS,
-              check=first_is(step=0, layer=0, tap="beta", head=0, want_hex="0x3f1f0000"))
-    contract = checks.program("contracts", "--show", "golden").out.replace("beta = f32", "beta = bf16").replace("name = golden", "name = rounds")
+    cases.run(
+        "#53877 beta through bf16",
+        s,
+        faults.computes(beta="bf16"),
+        [everywhere("beta-bf16")],
+        taps=ALL_TAPS,
+        check=first_is(step=0, layer=0, tap="beta", head=0, want_hex="0x3f1f0000"),
+    )
+    contract = (
+        checks.program("contracts", "--show", "golden")
+        .out.replace("beta = f32", "beta = bf16")
+        .replace("name = golden", "name = rounds")
+    )
     path = cases.path("rounds")[:-3] + ".contract"
     with open(path, "w", encoding="utf-8") as stream:
         stream.write(contract)
-    cases.run("#36014 the contract says bf16 and the engine keeps f32", s, None, [everywhere("beta-bf16")], options=("--contract", path))
+    cases.run(
+        "#36014 the contract says bf16 and the engine keeps f32",
+        s,
+        None,
+        [everywhere("beta-bf16")],
+        options=("--contract", path),
+    )
 
 
 def rounded_params(cases, _):
@@ -54,12 +80,18 @@ def chunked_trainer(cases, _):
     """23: the trainer computes chunks, the rollout steps: rounding from the first chunk on, and nobody's mistake."""
     for seed, model in [(5, Model()), (6, Model(act="f32", conv="f32"))]:
         s = stream_of(seed, model, [[1, 2]] * 64)
-        cases.run(f"#3214 chunks of 16, {model.act} outputs", s, None, [everywhere("algorithm-order")], list(range(15, 64, 16)),
-                  run=chunk_run(s, 16))
+        cases.run(
+            f"#3214 chunks of 16, {model.act} outputs",
+            s,
+            None,
+            [everywhere("algorithm-order")],
+            list(range(15, 64, 16)),
+            run=chunk_run(s, 16),
+        )
 
 
 def batch_sizes(cases, _):
-    """24: one sequence alone and among others: golden's bits do not depend on the batch; an engine whose do is found out."""
+    """24: one sequence alone and among others: golden's bits do not depend on the batch."""
     model = Model(blocks=64, layer_ids=(0,))
     state, inputs = faults.random_state(7, model), None
     for rows in (1, 2, 7, 62):
@@ -77,15 +109,26 @@ def batch_sizes(cases, _):
         same = (alone.view(np.uint32) == run.taps[0]["core_out"][:, at].view(np.uint32)).all()
         cases.tap.check(same, f"#1003 its bits in a batch of {rows}")
     s = stream_of(9, model, [list(range(1, 8))] * 4)
-    cases.run("#42960 another order of summing in a batch of 7", s, faults.computes(state_dot="sequential"), [everywhere("dot-order")])
+    cases.run(
+        "#42960 another order of summing in a batch of 7",
+        s,
+        faults.computes(state_dot="sequential"),
+        [everywhere("dot-order")],
+    )
 
 
 def norm_by_rows(cases, _):
     """25: the gated norm is summed in another shape when there are many rows: the norm, not the recurrence."""
     model = Model(blocks=40, V=16, act="f32", conv="f32", layer_ids=(0,))
     s = stream_of(10, model, [list(range(1, 34))] * 2)
-    cases.run("#27869 33 rows, another norm sum", s, faults.computes(norm_dot="sequential"), [everywhere("dot-order")], "last",
-              check=first_is(tap="norm_out"))
+    cases.run(
+        "#27869 33 rows, another norm sum",
+        s,
+        faults.computes(norm_dot="sequential"),
+        [everywhere("dot-order")],
+        "last",
+        check=first_is(tap="norm_out"),
+    )
 
 
 def race(cases, _):
@@ -102,11 +145,27 @@ def race(cases, _):
     def check(report):
         ids = [m["id"] for m in report["mechanisms"]]
         return said_first(report) + ([] if ids[:1] == ["not-repeatable"] else [f"said first: {ids[:1]}"])
+
     # What made q differ is no rounding and no block: beside the failed repeat nothing or `unexplained` may stand.
-    cases.run("#411 q divided by k's norm, once", s, hooks, [Want("not-repeatable")], taps=ALL_TAPS, also=("unexplained",), check=check)
+    cases.run(
+        "#411 q divided by k's norm, once",
+        s,
+        hooks,
+        [Want("not-repeatable")],
+        taps=ALL_TAPS,
+        also=("unexplained",),
+        check=check,
+    )
     s = stream_of(12, Model(), [[1, 2]] * 4)
-    cases.run("#411 without a repeat: q is the first bad tensor", s, faults.computes(2, 0, 1, qk_norm="race"),
-              [Want("unexplained", since=2, layer=0, row=1)], taps=ALL_TAPS, check=first_is(step=2, layer=0, tap="q", row=1))
+    cases.run(
+        "#411 without a repeat: q is the first bad tensor",
+        s,
+        faults.computes(2, 0, 1, qk_norm="race"),
+        [Want("unexplained", since=2, layer=0, row=1)],
+        taps=ALL_TAPS,
+        check=first_is(step=2, layer=0, tap="q", row=1),
+        options=("--seconds", 8),
+    )
 
 
 def fused_from_zero(cases, _):
@@ -117,8 +176,14 @@ def fused_from_zero(cases, _):
     same = [all((run.after[t][key][0] == clean.after[t][key][0]).all() for key in run.after[t]) for t in (0, 1)]
     cases.tap.check(same == [True, False], "#1686 the state differs at the second step only", same)
     cases.run("#1686 FMA in the update", s, None, [everywhere("update-fma")], run=run)
-    cases.run("#1686 FMA in the dots", s, faults.computes(state_dot="fma"), [Want(("dot-fma", "dot-order"))], also=("dot-fma", "dot-order"),
-              check=first_is(step=0))
+    cases.run(
+        "#1686 FMA in the dots",
+        s,
+        faults.computes(state_dot="fma"),
+        [Want(("dot-fma", "dot-order"))],
+        also=("dot-fma", "dot-order"),
+        check=first_is(step=0),
+    )
 
 
 def odd_bit(cases, _):
@@ -130,9 +195,22 @@ def odd_bit(cases, _):
         for values in s.inputs[layer].values():
             values[1, 1] = values[0, 1]
     cases.clean("a repeat that agrees", s)
-    cases.run("a repeat that agrees, one flip elsewhere", s, faults.changes_output("core_out", lambda v: flip(v, 3, 18), 1, 1, 0),
-              [Want("memory-corruption", step=1, layer=1, row=0)])
+    cases.run(
+        "a repeat that agrees, one flip elsewhere",
+        s,
+        faults.changes_output("core_out", lambda v: flip(v, 3, 18), 1, 1, 0),
+        [Want("memory-corruption", step=1, layer=1, row=0)],
+    )
 
 
-REPORTS = [("19", lost_decay), ("20", beta_through_bf16), ("21", rounded_params), ("23", chunked_trainer), ("24", batch_sizes),
-           ("25", norm_by_rows), ("27", race), ("29", fused_from_zero), ("repeats", odd_bit)]
+REPORTS = [
+    ("19", lost_decay),
+    ("20", beta_through_bf16),
+    ("21", rounded_params),
+    ("23", chunked_trainer),
+    ("24", batch_sizes),
+    ("25", norm_by_rows),
+    ("27", race),
+    ("29", fused_from_zero),
+    ("repeats", odd_bit),
+]

@@ -16,9 +16,16 @@ def packing(cases, _):
     s = stream_of(1, Model(), [[1, 2]] * STEPS)
     for layer in range(2):
         s.inputs[layer]["x"][:] = to_bf16(np.arange(s.model.dim, dtype=f32) / 64 - 0.5)
-    cases.run("#3251 interleaved read as flat", s, faults.permutes_inputs(faults.unpack_order(s.model)), [everywhere("qkv-packing")])
+    cases.run(
+        "#3251 interleaved read as flat",
+        s,
+        faults.permutes_inputs(faults.unpack_order(s.model)),
+        [everywhere("qkv-packing")],
+    )
     one = stream_of(2, Model(H=1, HV=2), [[1, 2]] * STEPS)
-    cases.clean("#3251 one key head: the layouts coincide", one, hooks=faults.permutes_inputs(faults.unpack_order(one.model)))
+    cases.clean(
+        "#3251 one key head: the layouts coincide", one, hooks=faults.permutes_inputs(faults.unpack_order(one.model))
+    )
 
 
 def head_map(cases, _):
@@ -28,6 +35,7 @@ def head_map(cases, _):
     def heads(report):
         head = (report["first"] or {}).get("head")
         return [] if head in (1, 2) else [f"first head {head}"]
+
     cases.run("#21732 tiled", s, faults.computes(head_map="tiled"), [everywhere("head-map")], check=heads)
     for model in (Model(H=1, HV=4), Model(H=4, HV=4)):
         s = stream_of(4, model, [[1, 2]] * STEPS)
@@ -39,7 +47,9 @@ def transposed(cases, _):
     s = stream_of(5, Model(), [[1, 0], [1, 0], [1, 3], [1, 3], [1, 3]])
     for layer in range(2):
         add_load(s, 2, layer, 3, faults.random_state(51 + layer, s.model))
-    cases.run("#615 a transposed prefill state", s, faults.loads_transposed(2, 1, 3), [Want("kv-transposed", step=2, layer=1)])
+    cases.run(
+        "#615 a transposed prefill state", s, faults.loads_transposed(2, 1, 3), [Want("kv-transposed", step=2, layer=1)]
+    )
     s = stream_of(6, Model(), [[1, 2]] * STEPS, start="zero")
     cases.clean("#615 from zeros nothing shows", s, hooks=faults.reads_transposed(0, None, None))
 
@@ -51,7 +61,9 @@ def norms(cases, _):
             s = stream_of(7, Model(norm_eps=eps), [[1, 2]] * STEPS)
             for layer in range(2):
                 s.inputs[layer]["z"] = to_bf16(s.inputs[layer]["z"] * f32(8))
-            cases.run(f"#63 {norm}, eps {eps}", s, faults.computes(norm=norm), [everywhere(name)], check=only_norm_differs)
+            cases.run(
+                f"#63 {norm}, eps {eps}", s, faults.computes(norm=norm), [everywhere(name)], check=only_norm_differs
+            )
 
 
 def only_norm_differs(report):
@@ -71,16 +83,27 @@ def overflow(cases, _):
     s = stream_of(9, Model(), [[1, 2]] * STEPS)
     s.params[0]["A_log"][1], s.params[0]["dt_bias"][1] = -200, 0
     s.inputs[0]["a"][2, 1, 1] = 89
-    cases.run("#314 NaN from 0 * inf where the branch is missing", s, faults.computes(softplus="naive"),
-              [Want("nan-born", step=2, layer=0, row=1, head=1)], taps=ALL_TAPS, also=("softplus", "unexplained"),
-              check=first_is(step=2, layer=0, tap="g", row=1, head=1))
+    cases.run(
+        "#314 NaN from 0 * inf where the branch is missing",
+        s,
+        faults.computes(softplus="naive"),
+        [Want("nan-born", step=2, layer=0, row=1, head=1)],
+        taps=ALL_TAPS,
+        also=("softplus", "unexplained"),
+        check=first_is(step=2, layer=0, tap="g", row=1, head=1),
+    )
     s = stream_of(10, Model(), [[1, 2]] * STEPS)
     s.params[0]["dt_bias"][2], s.params[0]["A_log"][2] = 0, -4
     s.inputs[0]["a"][3, 0, 2] = 89
-    # The overflow of softplus: its own form, if the program knows it. A flipped bit that makes the input larger gives the same decay
-    # of 0, so that is no wrong answer either; a fault of a block would be one.
-    cases.run("#314 softplus without its branch", s, faults.computes(softplus="naive"), [Want(("softplus", "unexplained", "memory-corruption"))],
-              check=first_is(step=3, layer=0, row=0, head=2))
+    # The overflow of softplus: its own form, if the program knows it. A flipped bit that makes the input larger gives
+    # the same decay of 0, so that is no wrong answer either; a fault of a block would be one.
+    cases.run(
+        "#314 softplus without its branch",
+        s,
+        faults.computes(softplus="naive"),
+        [Want(("softplus", "unexplained", "memory-corruption"))],
+        check=first_is(step=3, layer=0, row=0, head=2),
+    )
     s = stream_of(11, Model(), [[1, 2]] * STEPS)
     s.inputs[0]["a"][:, 0, 0] = -200
     s.params[1]["A_log"][:] = 20
@@ -110,10 +133,17 @@ def payloads(cases, _):
         words = columns.view(np.uint32)
         words[(words & 0x7FFFFFFF) > 0x7F800000] = 0x7FFF0000
         return [(block, new, columns)]
+
     s2 = stream_of(13, model, [[1, 2]] * STEPS)
     add_load(s2, 0, 0, 1, (rec, conv))
-    cases.run("#1825 payloads lost in a copy", s2, Hooks(write=write), [Want(("unexplained", "memory-corruption"), layer=0)],
-              also=("nan-born", "unexplained", "memory-corruption"), check=first_is(step=0, layer=0, tap="conv_state"))
+    cases.run(
+        "#1825 payloads lost in a copy",
+        s2,
+        Hooks(write=write),
+        [Want(("unexplained", "memory-corruption"), layer=0)],
+        also=("nan-born", "unexplained", "memory-corruption"),
+        check=first_is(step=0, layer=0, tap="conv_state"),
+    )
 
 
 def nan_in_one(cases, _):
@@ -124,11 +154,24 @@ def nan_in_one(cases, _):
         made = np.array(values)
         made[2, 3] = np.uint32(0x7FFF0000).view(f32)  # the NaN that arithmetic makes
         return made
+
     # One output word that no operation explains; that it is a NaN does not tell who made it.
-    cases.run("#6102 NaN in one", s, faults.changes_output("core_out", nan, 3, 1, 0),
-              [Want(("memory-corruption", "nan-born", "poison-read"), step=3, layer=1, row=0, block=None)],
-              check=first_is(**{"step": 3, "layer": 1, "tap": "core_out", "class": "nan"}))
+    cases.run(
+        "#6102 NaN in one",
+        s,
+        faults.changes_output("core_out", nan, 3, 1, 0),
+        [Want(("memory-corruption", "nan-born", "poison-read"), step=3, layer=1, row=0, block=None)],
+        check=first_is(**{"step": 3, "layer": 1, "tap": "core_out", "class": "nan"}),
+    )
 
 
-REPORTS = [("31", packing), ("32", head_map), ("34", transposed), ("38", norms), ("39", overflow), ("40", domains), ("44", payloads),
-           ("45", nan_in_one)]
+REPORTS = [
+    ("31", packing),
+    ("32", head_map),
+    ("34", transposed),
+    ("38", norms),
+    ("39", overflow),
+    ("40", domains),
+    ("44", payloads),
+    ("45", nan_in_one),
+]

@@ -26,15 +26,26 @@ def poison_pool(cases, _):
     add_load(s, 1, -1, 4, poisoned(model, 4))
     add_event(s, 2, -1, 4, ZERO)
     # The trace knows of the poison: the lost reset and the poison that came out of it are one fault.
-    cases.run("#56524 poison not zeroed", s, faults.loses_event(2, 4), [Want(("poison-read", "reset-missing"), step=2, block=4)],
-              also=("poison-read", "reset-missing"))
+    cases.run(
+        "#56524 poison not zeroed",
+        s,
+        faults.loses_event(2, 4),
+        [Want(("poison-read", "reset-missing"), step=2, block=4)],
+        also=("poison-read", "reset-missing"),
+    )
     s = stream_of(2, model, index, start="zero")
 
     def read(place, value):
         return poisoned(model, 4) if place.is_at(2, None, 1) else value
+
     # The trace says that the block was fresh zeros; what the engine read was never written by anybody.
-    cases.run("#56524 poison that the trace does not know", s, Hooks(read=read), [Want("poison-read", step=2, row=1)],
-              also=("poison-read",))
+    cases.run(
+        "#56524 poison that the trace does not know",
+        s,
+        Hooks(read=read),
+        [Want("poison-read", step=2, row=1)],
+        also=("poison-read",),
+    )
     cases.clean("#56524 zeroed in time", stream_of(3, model, index))
 
 
@@ -42,7 +53,9 @@ def aborted_copy(cases, _):
     """10: a block is published before the copy into it, which then fails."""
     s = stream_of(4, Model(), [[1, 0], [1, 0], [1, 3], [1, 3]])
     add_event(s, 2, -1, 3, COPY, 1)
-    cases.run("#30986 copy 1 to 3 failed", s, faults.loses_event(2, 3), [Want("reset-missing", step=2, block=3, layer=ABSENT)])
+    cases.run(
+        "#30986 copy 1 to 3 failed", s, faults.loses_event(2, 3), [Want("reset-missing", step=2, block=3, layer=ABSENT)]
+    )
     cases.clean("#30986 the copy was made", s)
 
 
@@ -52,12 +65,20 @@ def lost_prefill(cases, _):
     for layer in (0, 1):
         add_load(s, 0, layer, 1, faults.random_state(11 + layer, s.model))
         add_load(s, 2, layer, 3, faults.random_state(21 + layer, s.model))
-    cases.run("#53051 the state write of a prefill is lost", s, faults.loses_event(2, 3),
-              [Want(("reset-missing", "write-missing"), step=2, block=3)])
+    cases.run(
+        "#53051 the state write of a prefill is lost",
+        s,
+        faults.loses_event(2, 3),
+        [Want(("reset-missing", "write-missing"), step=2, block=3)],
+    )
     s = stream_of(6, Model(), [[3, 4], [3, 4], [1, 2], [1, 2], [1, 2]])
     hooks = faults.writes_block(2, 0, 0, 3) + faults.writes_block(2, 0, 1, 4)
-    cases.run("#55766 writes went to the previous batch's blocks", s, hooks,
-              [Want("wrong-block", step=2, layer=0, row=0, block=3), Want("wrong-block", step=2, layer=0, row=1, block=4)])
+    cases.run(
+        "#55766 writes went to the previous batch's blocks",
+        s,
+        hooks,
+        [Want("wrong-block", step=2, layer=0, row=0, block=3), Want("wrong-block", step=2, layer=0, row=1, block=4)],
+    )
 
 
 def wrong_checkpoint(cases, _):
@@ -65,7 +86,9 @@ def wrong_checkpoint(cases, _):
     s = stream_of(7, Model(), [[2, 4]] * STEPS)
     run = run_engine(s)
     faults.snapshot_of_position(run, s, 4, 0, 4, -2)
-    cases.run("#37836 checkpoint of two tokens before", s, None, [Want("wrong-position", step=4, layer=0, block=4)], run=run)
+    cases.run(
+        "#37836 checkpoint of two tokens before", s, None, [Want("wrong-position", step=4, layer=0, block=4)], run=run
+    )
     s = stream_of(8, Model(), [[2, 0], [2, 0], [2, 3], [2, 3], [2, 3]])
     add_load(s, 2, 0, 3, faults.random_state(31, s.model))
 
@@ -75,7 +98,13 @@ def wrong_checkpoint(cases, _):
         rec, conv = place.stream.loads[place.event[4]]
         place.pool[place.layer, place.block] = (to_bf16(rec), conv)
         return False
-    cases.run("#33515 a hit restores what was saved in bf16", s, Hooks(event=event), [Want("state-store-bf16", step=2, layer=0)])
+
+    cases.run(
+        "#33515 a hit restores what was saved in bf16",
+        s,
+        Hooks(event=event),
+        [Want("state-store-bf16", step=2, layer=0)],
+    )
 
 
 def null_checkpoint(cases, _):
@@ -88,11 +117,14 @@ def null_checkpoint(cases, _):
             place.pool[place.layer, place.block] = place.state(0)
             return False
         return value
-    cases.run("#53084 restored from the null block", s, Hooks(event=event), [Want("wrong-block", step=2, layer=0, block=0)])
+
+    cases.run(
+        "#53084 restored from the null block", s, Hooks(event=event), [Want("wrong-block", step=2, layer=0, block=0)]
+    )
 
 
 def accepted_column(cases, _):
-    """15: after a verify step the state of one token before is read, the conv window one column off, or only one of the two."""
+    """15: after a verify step the state, the conv window, or both are those of one token before."""
     s = stream_of(10, Model(), [[1, 2]] * STEPS)
     clean = run_engine(s)
     # The stored window of one position before is also a window shifted by one column, filled from before it.
@@ -101,15 +133,28 @@ def accepted_column(cases, _):
     cases.run("#40738 the state of one token before", s, faults.reads_position(clean, 4, 0, 1, -1, REC), [rec])
     cases.run("#40738 the window of one token before", s, faults.reads_position(clean, 4, 0, 1, -1, CONV), [conv])
     cases.run("#40738 both", s, faults.reads_position(clean, 4, 0, 1, -1, BOTH), [rec], also=("conv-window-shift",))
-    cases.run("#40738 zeros shifted into the window", s, faults.shifts_window(4, 0, 1, -1),
-              [Want("conv-window-shift", step=4, layer=0, row=1)])
+    cases.run(
+        "#40738 zeros shifted into the window",
+        s,
+        faults.shifts_window(4, 0, 1, -1),
+        [Want("conv-window-shift", step=4, layer=0, row=1)],
+    )
 
 
 def rounded_store(cases, _):
     """18: the state is cast to the activations' type on store."""
     s = stream_of(11, Model(), [[1, 2]] * STEPS)
-    cases.run("#15865 f32 state stored as bf16", s, faults.computes(state_store="bf16"), [everywhere("state-store-bf16")])
+    cases.run(
+        "#15865 f32 state stored as bf16", s, faults.computes(state_store="bf16"), [everywhere("state-store-bf16")]
+    )
 
 
-REPORTS = [("9", poison_pool), ("10", aborted_copy), ("11", lost_prefill), ("13", wrong_checkpoint), ("14", null_checkpoint),
-           ("15", accepted_column), ("18", rounded_store)]
+REPORTS = [
+    ("9", poison_pool),
+    ("10", aborted_copy),
+    ("11", lost_prefill),
+    ("13", wrong_checkpoint),
+    ("14", null_checkpoint),
+    ("15", accepted_column),
+    ("18", rounded_store),
+]

@@ -11,6 +11,7 @@ import tempfile
 
 HERE = os.path.dirname(os.path.abspath(__file__))
 sys.path.insert(0, os.path.join(HERE, "..", "support"))
+import needs_h5py  # noqa: E402, F401
 import bug_arithmetic  # noqa: E402
 import bug_blocks  # noqa: E402
 import bug_layouts  # noqa: E402

@@ -1,7 +1,8 @@
 #!/usr/bin/env python3
-"""explain names arithmetic that its author did not plant, in all of a trace or in a part, and rows computed by another kernel.
+"""explain names arithmetic that its author did not plant, in all of a trace or in a part, and rows of another kernel.
 
-Half of the traces are computed in numpy (tests/support/toy_*.py); the functions of a GPU come from recordings under contract files.
+Half of the traces are computed in numpy (tests/support/toy_*.py); the functions of a GPU come from recordings under
+contract files.
 
 explain_arithmetic.py ROOT PROGRAM [--keep FOLDER] [--only TEXT]
 """
@@ -13,6 +14,7 @@ import tempfile
 
 HERE = os.path.dirname(os.path.abspath(__file__))
 sys.path.insert(0, os.path.join(HERE, "..", "support"))
+import needs_h5py  # noqa: E402, F401
 import h5py  # noqa: E402
 import numpy as np  # noqa: E402
 import toy_faults as faults  # noqa: E402
@@ -28,7 +30,11 @@ BF16 = Model(state="bf16")
 F32CONV = Model(conv="f32")
 F32 = Model(conv="f32", act="f32")  # outputs keep the bits that bf16 ones round away
 F32ODD = Model(conv="f32", act="f32", K=12, V=5, H=1, HV=3, W=3, activation="none")
-WIDE = {"num_k_heads": 4, "num_v_heads": 4, "head_k_dim": 64}  # enough for every row and layer to tell the kernels apart
+WIDE = {
+    "num_k_heads": 4,
+    "num_v_heads": 4,
+    "head_k_dim": 64,
+}  # enough for every row and layer to tell the kernels apart
 KERNEL_SEED = 11  # of its eight steps the fifth is mixed, and shows in every row and layer
 
 # (id, fields of Rules, models). Every change shows in these models' bits.
@@ -58,6 +64,8 @@ PARTS = [
     ("beta-bf16", {"beta": "bf16"}, {"layer": 1}, {"layer": 1, "row": ABSENT, "step": ABSENT}),
     ("update-fma", {"update": "fma"}, {"t": range(4, 8)}, {"since": 4, "layer": ABSENT, "row": ABSENT}),
     ("qk-eps", {"qk_eps": "mean"}, {"t": range(3, 8), "layer": 0}, {"since": 3, "layer": 0, "row": ABSENT}),
+    ("dot-order", {"state_dot": "sequential"}, {"t": range(3, 8), "layer": 1}, {"since": 3, "layer": 1, "row": ABSENT}),
+    ("dot-order", {"state_dot": "sequential"}, {"t": range(3, 8)}, {"since": 3, "layer": ABSENT, "row": ABSENT}),
     ("head-map", {"head_map": "tiled"}, {"layer": 0}, {"layer": 0, "row": ABSENT, "step": ABSENT}),
     ("norm-cast-order", {"norm": "hf"}, {"layer": 1}, {"layer": 1, "row": ABSENT, "step": ABSENT}),
     ("scale-order", {"scale": "before"}, {"layer": 0}, {"layer": 0, "row": ABSENT, "step": ABSENT}),
@@ -93,54 +101,128 @@ def numpy_whole(cases):
     for at, (name, changes, models) in enumerate(NUMPY):
         for which, model in enumerate(models):
             said = " ".join(f"{k} {v}" for k, v in changes.items())
-            yield f"{name}, {said}, {which}", lambda title, a=(200 + 2 * at + which, model, faults.computes(**changes), [everywhere(name)],
-                                                               "fifth" if which else "every"): computed(cases, title, *a)
+            yield f"{name}, {said}, {which}", lambda title, a=(
+                200 + 2 * at + which,
+                model,
+                faults.computes(**changes),
+                [everywhere(name)],
+                "fifth" if which else "every",
+            ): computed(cases, title, *a)
     # FMA inside a lane needs lanes of several elements: both choices changed, and either name says so.
     yield "sequential fma dots", lambda title: computed(
-        cases, title, 251, Model(), faults.computes(state_dot="fma"), [Want(("dot-order", "dot-fma"), layer=ABSENT)],
-        also=("dot-order", "dot-fma"))
+        cases,
+        title,
+        251,
+        Model(),
+        faults.computes(state_dot="fma"),
+        [Want(("dot-order", "dot-fma"), layer=ABSENT)],
+        also=("dot-order", "dot-fma"),
+    )
     yield "update-fma, inner taps", lambda title: computed(
-        cases, title, 252, Model(), faults.computes(update="fma"), [everywhere("update-fma")], taps=DEFAULT_TAPS + INNER_TAPS)
+        cases,
+        title,
+        252,
+        Model(),
+        faults.computes(update="fma"),
+        [everywhere("update-fma")],
+        taps=DEFAULT_TAPS + INNER_TAPS,
+    )
     yield "qk-eps, inner taps", lambda title: computed(
-        cases, title, 253, Model(), faults.computes(qk_eps="mean"), [everywhere("qk-eps")], taps=DEFAULT_TAPS + INNER_TAPS)
-    for name, changes in [("conv-taps", {"conv_taps": "newest"}), ("conv-product", {"conv_product": "fma"}), ("bias-order", {"conv_bias": "last"})]:
+        cases,
+        title,
+        253,
+        Model(),
+        faults.computes(qk_eps="mean"),
+        [everywhere("qk-eps")],
+        taps=DEFAULT_TAPS + INNER_TAPS,
+    )
+    for name, changes in [
+        ("conv-taps", {"conv_taps": "newest"}),
+        ("conv-product", {"conv_product": "fma"}),
+        ("bias-order", {"conv_bias": "last"}),
+    ]:
         # The outputs round to the same bf16; conv_acc shows it.
         yield f"{name}, inner taps", lambda title, name=name, changes=changes: computed(
-            cases, title, 255, F32CONV, faults.computes(**changes), [everywhere(name)], taps=DEFAULT_TAPS + INNER_TAPS)
+            cases, title, 255, F32CONV, faults.computes(**changes), [everywhere(name)], taps=DEFAULT_TAPS + INNER_TAPS
+        )
     yield "beta-bf16, only the last snapshot", lambda title: computed(
-        cases, title, 254, Model(), faults.computes(beta="bf16"), [everywhere("beta-bf16")], "last")
+        cases, title, 254, Model(), faults.computes(beta="bf16"), [everywhere("beta-bf16")], "last"
+    )
 
 
 def numpy_parts(cases):
     for at, (name, changes, place, scope) in enumerate(PARTS):
         title = f"{name} in {' '.join(place)}"
-        yield title, lambda t, a=(300 + at, Model(), faults.computes(**place, **changes), [Want(name, **scope)]): computed(cases, t, *a)
+        yield title, lambda t, a=(
+            300 + at,
+            Model(),
+            faults.computes(**place, **changes),
+            [Want(name, **scope)],
+        ): computed(cases, t, *a)
     stream = make_stream(321)
     row = int(np.argwhere(stream.sequence == 0)[0, 1])
     yield "beta-bf16 in one row", lambda t: computed(
-        cases, t, 321, Model(), faults.computes(row=row, beta="bf16"), [Want("beta-bf16", row=row, layer=ABSENT, step=ABSENT)])
+        cases,
+        t,
+        321,
+        Model(),
+        faults.computes(row=row, beta="bf16"),
+        [Want("beta-bf16", row=row, layer=ABSENT, step=ABSENT)],
+    )
     yield "update-fma in one step", lambda t: computed(
-        cases, t, 322, Model(), faults.computes(t=4, update="fma"), [Want("update-fma", step=4, row=ABSENT)])
+        cases, t, 322, Model(), faults.computes(t=4, update="fma"), [Want("update-fma", step=4, row=ABSENT)]
+    )
     yield "two changes", lambda t: computed(
-        cases, t, 323, Model(), faults.computes(update="fma", beta="bf16"), [everywhere("update-fma"), everywhere("beta-bf16")])
+        cases,
+        t,
+        323,
+        Model(),
+        faults.computes(update="fma", beta="bf16"),
+        [everywhere("update-fma"), everywhere("beta-bf16")],
+    )
     yield "three changes", lambda t: computed(
-        cases, t, 324, F32, faults.computes(conv_taps="newest", qk_eps="mean", norm="gate-first"),
-        [everywhere("conv-taps"), everywhere("qk-eps"), everywhere("norm-gate-order")])
+        cases,
+        t,
+        324,
+        F32,
+        faults.computes(conv_taps="newest", qk_eps="mean", norm="gate-first"),
+        [everywhere("conv-taps"), everywhere("qk-eps"), everywhere("norm-gate-order")],
+    )
 
 
 def record(cases, name, contract, model=None, **recipe):
     """A recording of a small stream of width 32 under a contract."""
-    source = write_recipe(os.path.join(cases.folder, "recipe.json"), model=model or {}, inputs={"z": {"normal": [0, 1]}},
-                          params={"norm_weight": {"normal": [1, 0.1]}}, **recipe)
+    source = write_recipe(
+        os.path.join(cases.folder, "recipe.json"),
+        model=model or {},
+        inputs={"z": {"normal": [0, 1]}},
+        params={"norm_weight": {"normal": [1, 0.1]}},
+        **recipe,
+    )
     path = cases.path(name)
-    done = cases.program("synth", source, "-o", path, "--record", "--snapshots", 2, "--contract", contract, "--backend", "golden", "--force")
+    done = cases.program(
+        "synth",
+        source,
+        "-o",
+        path,
+        "--record",
+        "--snapshots",
+        2,
+        "--contract",
+        contract,
+        "--backend",
+        "golden",
+        "--force",
+    )
     assert done.code == 0, done
     return path
 
 
 def changed(cases, title, at):
     base, field, value, name, model = RECORDED[at]
-    contract = write_contract(cases.program, os.path.join(cases.folder, "changed.contract"), {"name": "changed", field: value}, base)
+    contract = write_contract(
+        cases.program, os.path.join(cases.folder, "changed.contract"), {"name": "changed", field: value}, base
+    )
     path = record(cases, title, contract, model, seed=400 + at)
     # Without an FMA in the update the preset without any FMA is as near as the one that was changed.
     options = ("--contract", base) if base == "golden" or field == "update" else ()

@@ -243,6 +243,7 @@ def check_files(checks, trace, wrong, folder):
     checks.refused("a second time", [*replay, "--html", out], "exists already")
     checks.refused("over the trace", [*replay, "--html", trace, "--force"], "another file")
     checks.refused("and the JSON in one file", [*replay, "--html", out, "--json", out, "--force"], "another file")
+    checks.refused("to stdout", [*replay, "--html", "-"], "expected a file")
     checks.refused("in no folder", [*replay, "--html", os.path.join(folder, "none", "x.html")], "no folder")
     checks.tap.check(contents(folder) == before, "nothing was written meanwhile")
     checks.ends("--force", [*replay, "--html", out, "--force"], 1, "diverged")

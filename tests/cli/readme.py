@@ -1,5 +1,6 @@
 #!/usr/bin/env python3
-"""The README's examples are what the program prints: each shown line, in order; `...` stands for lines left out.
+"""Examples in the README and in docs/divergence.md are what the program prints: each shown line, in order; `...` stands for
+lines left out.
 
 readme.py ROOT PROGRAM
 """
@@ -23,6 +24,13 @@ def examples(text):
         yield command[2:], shown
 
 
+def indented_examples(text):
+    """The same for blocks that are indented by four columns."""
+    for block in re.findall(r"^    \$ gdnsim .*\n(?:^    .*\n)+", text, re.M):
+        command, *shown = [line[4:] for line in block.rstrip("\n").split("\n")]
+        yield command[2:], shown
+
+
 def first_missing(shown, printed):
     """The first shown line that does not come after those before it, or None."""
     rest = iter(printed)
@@ -34,6 +42,10 @@ def main():
     with open(os.path.join(ROOT, "README.md"), encoding="utf-8") as stream:
         found = list(examples(stream.read()))
     tap.check(len(found) >= 2, "the README has examples", found)
+    with open(os.path.join(ROOT, "docs", "divergence.md"), encoding="utf-8") as stream:
+        page = list(indented_examples(stream.read()))
+    tap.check(len(page) == 1 and len(page[0][1]) > 20, "divergence.md has an example", page)
+    found += [(command.replace("gdnsim", "build/tools/gdnsim", 1), shown) for command, shown in page]
     for command, shown in found:
         words = shlex.split(command)
         tap.check(words[0] == "build/tools/gdnsim", f"{command}: names the program", words)

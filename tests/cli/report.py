@@ -138,6 +138,9 @@ def check_strict(checks, report):
         return
     first = report["first"]
     without = {key: value for key, value in first.items() if key != "near"}
+    mechanism = {"id": "wrong-block", "scope": {"layer": 1}, "says": "", "evidence": "", "proof": "rerun"}
+    searched = {**report, "command": "explain", "searched": True, "mechanisms": [mechanism], "tried": ["exp: none"]}
+    checks.tap.check(not schema.wrong(searched), "the schema takes a report of explain", schema.wrong(searched))
     for name, broken in [
         ("a new key", {**report, "extra": 1}),
         ("a missing one", {key: value for key, value in report.items() if key != "tried"}),

@@ -223,9 +223,8 @@ TEST_CASE("second: no q/k norm, and the decay's mistakes") {
                                                       {"decay = linear", Mistake::log_as_factor},
                                                       {"decay = twice", Mistake::factor_as_log},
                                                       {"decay = none", Mistake::no_decay}};
-  const std::pair<const char*, Rules> bases[] = {{"golden", Rules::golden},
-                                                 {"triton-sm90", Rules::triton_sm90},
-                                                 {"triton-sm90-mixed", Rules::triton_sm90_mixed}};
+  const std::pair<const char*, Rules> bases[] = {
+      {"golden", Rules::golden}, {"triton-sm90", Rules::triton_sm90}, {"triton-sm90-mixed", Rules::triton_sm90_mixed}};
   Compared total;
   for (const auto& [choice, mistake] : mistakes)
     for (const auto& [name, rules] : bases)

@@ -11,6 +11,7 @@ import json
 import os
 import shutil
 
+import numpy as np
 from toy_engine import run_engine
 from toy_trace import DEFAULT_TAPS, write_trace
 
@@ -76,10 +77,40 @@ def judge(mechanisms, wants, steps, also=()):
 
 def first_is(**wanted):
     """A check of a report: where the first divergence is."""
+
     def check(report):
         first = report["first"] or {}
         return [f"first {first}, wanted {wanted}"] if any(first.get(k) != v for k, v in wanted.items()) else []
+
     return check
+
+
+@dataclasses.dataclass
+class Case:
+    name: str
+    stream: object
+    hooks: object = None
+    wants: tuple = ()
+    snapshots: object = "every"
+    taps: tuple = DEFAULT_TAPS
+    also: tuple = ()
+    change: object = None  # called with (run, stream) after the run
+    check: object = None
+    code: int = 1
+    options: tuple = ()
+
+
+def row_of(stream, sequence):
+    return int(np.argwhere(stream.sequence == sequence)[0, 1])
+
+
+def block_of(stream, sequence):
+    return int(stream.index[stream.sequence == sequence][0])
+
+
+def unused(stream):
+    """A block that no row ever names; every block holds a loaded state of its own."""
+    return next(b for b in range(1, stream.model.blocks) if not (stream.index == b).any())
 
 
 class Cases:
@@ -95,6 +126,13 @@ class Cases:
         path = write_trace(self.path(name), stream, run or run_engine(stream, hooks), taps, snapshots)
         return self.ask(name, path, wants, stream.shape[0], **more)
 
+    def ask_case(self, case):
+        run = run_engine(case.stream, case.hooks)
+        if case.change:
+            case.change(run, case.stream)
+        more = {"also": case.also, "code": case.code, "check": case.check, "options": case.options}
+        self.run(case.name, case.stream, None, case.wants, case.snapshots, case.taps, run, **more)
+
     def clean(self, name, stream, **more):
         return self.run(name, stream, code=0, **{"wants": (), **more})
 
@@ -103,7 +141,7 @@ class Cases:
         try:
             return done, done.json
         except ValueError:
-            return done, None
+            return done, None  # no report: what it said instead is in `done`
 
     def ask(self, name, path, wants, steps, also=(), options=(), code=1, check=None):
         """Asserts exit code, verdict and mechanisms; `check(report)` may return more complaints."""
@@ -116,8 +154,11 @@ class Cases:
                 wrong.append(f"verdict {report['verdict']}")
             wrong += judge(report["mechanisms"], wants, steps, also)
             wrong += check(report) if check else []
-        said = "" if report is None else "\n".join(
-            f"said: {m['id']} {m['scope']} {m['says']} [{m['evidence']}]" for m in report["mechanisms"])
+        said = (
+            ""
+            if report is None
+            else "\n".join(f"said: {m['id']} {m['scope']} {m['says']} [{m['evidence']}]" for m in report["mechanisms"])
+        )
         good = self.tap.check(not wrong, name, "\n".join(wrong) + "\n" + said)
         if not good and self.keep:
             self.keep_case(name, path, wants, wrong, options)
@@ -128,6 +169,8 @@ class Cases:
         os.makedirs(self.keep, exist_ok=True)
         file = os.path.basename(path)
         shutil.copyfile(path, os.path.join(self.keep, file))
-        self.kept.append({"file": file, "name": name, "wants": [w.shown() for w in wants], "options": list(options), "wrong": wrong})
+        self.kept.append(
+            {"file": file, "name": name, "wants": [w.shown() for w in wants], "options": list(options), "wrong": wrong}
+        )
         with open(os.path.join(self.keep, "expected.json"), "w", encoding="utf-8") as stream:
             json.dump(self.kept, stream, indent=1)

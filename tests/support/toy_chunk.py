@@ -1,4 +1,4 @@
-"""The chunked form of the recurrence in float32: the same equations in another order, as a trainer's forward computes them.
+"""The chunked form of the recurrence in float32: the same equations in another order, as a trainer computes them.
 
 Not bit for bit anybody's kernel: what matters is that it is neither the recurrent form nor wrong.
 """
@@ -10,7 +10,7 @@ from toy_step import GOLDEN, add_norm, dot, f32, row_step, to_type
 
 def chunk_run(stream, size):
     """A Run of sequences that fill all steps of their rows. States exist after each chunk only."""
-    model, (steps, rows) = stream.model, stream.shape
+    steps, rows = stream.shape
     taps = [{} for _ in stream.params]
     after = [{} for _ in range(steps)]
     for layer, params in enumerate(stream.params):
@@ -19,7 +19,9 @@ def chunk_run(stream, size):
             source = next(e[4] for e in stream.events if e[:3] == (0, layer, block))
             recurrent, conv = stream.loads[source]
             for begin in range(0, steps, size):
-                recurrent, conv = chunk(stream, layer, row, range(begin, min(begin + size, steps)), recurrent, conv, taps[layer])
+                recurrent, conv = chunk(
+                    stream, layer, row, range(begin, min(begin + size, steps)), recurrent, conv, taps[layer]
+                )
                 for t in range(begin, min(begin + size, steps)):
                     after[t][layer, block] = (recurrent, conv)
     zeros = (np.zeros_like(stream.loads[0][0]), np.zeros_like(stream.loads[0][1]))
@@ -37,7 +39,9 @@ def chunk(stream, layer, row, steps, recurrent, conv, taps):
     values = [one["conv_out"][width:].reshape(model.HV, model.V) for one in made]
     key = np.arange(model.HV) // (model.HV // model.H)
     k, q = ([one[name][key] for one in made] for name in ("k", "q"))
-    total = np.cumsum(np.stack([one["g"] for one in made]), axis=0, dtype=f32)  # [C, HV]: log of the decay since the chunk began
+    total = np.cumsum(
+        np.stack([one["g"] for one in made]), axis=0, dtype=f32
+    )  # [C, HV]: log of the decay since the chunk began
     u, end = [], len(made)
     for i in range(end):
         old = np.exp(total[i])[:, None] * dot(recurrent, k[i][:, None, :], "sequential")

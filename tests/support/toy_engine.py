@@ -1,7 +1,7 @@
 """The step loop of a toy engine over a paged pool, with places where faults hook in.
 
-Within a layer's step every row reads before any row writes, as rows of one launch do. States are never changed in place, so a saved
-pool is a shallow copy.
+Within a layer's step every row reads before any row writes, as rows of one launch do. States are never changed in
+place, so a saved pool is a shallow copy.
 """
 
 import dataclasses
@@ -34,12 +34,14 @@ class Place:
 
     def is_at(self, t=None, layer=None, row=None):
         """A number, a container of numbers, or None for any."""
-        return all(want is None or (mine in want if hasattr(want, "__contains__") else mine == want)
-                   for want, mine in ((t, self.t), (layer, self.layer), (row, self.row)))
+        return all(
+            want is None or (mine in want if hasattr(want, "__contains__") else mine == want)
+            for want, mine in ((t, self.t), (layer, self.layer), (row, self.row))
+        )
 
 
 class Hooks:
-    """Faults. Each hook takes a place and a value and gives the value back, changed or not; several of a kind are chained.
+    """Faults. Each hook takes a place and a value and gives the value back, changed or not; several are chained.
 
     event     bool             is this event (place.event) applied
     rules     Rules            how this row computes

@@ -1,4 +1,4 @@
-"""Faults for the toy engine (toy_engine.Hooks), each with its place: step t, layer, row; None is everywhere, a range is from-to."""
+"""Faults for the toy engine (toy_engine.Hooks), each with its place: step t, layer, row; None is everywhere."""
 
 import dataclasses
 
@@ -17,36 +17,43 @@ def pick(parts, new, old):
 
 def computes(t=None, layer=None, row=None, **changes):
     """Other arithmetic: fields of Rules."""
+
     def rules(place, value):
         return dataclasses.replace(value, **changes) if place.is_at(t, layer, row) else value
+
     return Hooks(rules=rules)
 
 
 def reads_block(t, layer, row, other, parts=BOTH):
     def read(place, value):
         return pick(parts, place.state(other), value) if place.is_at(t, layer, row) else value
+
     return Hooks(read=read)
 
 
 def writes_block(t, layer, row, other, parts=BOTH):
     """The new state goes to another block; the row's own keeps the old one."""
+
     def write(place, value):
         if not place.is_at(t, layer, row):
             return value
         (block, rec, conv), *more = value
         own = pick(parts, (None, None), (rec, conv))
         return [(block, *own), (other, *pick(parts, (rec, conv), (None, None))), *more]
+
     return Hooks(write=write)
 
 
 def reads_position(clean, t, layer, row, n, parts=BOTH):
     """The row starts from the state that a clean run's sequence had n tokens later (n < 0: earlier)."""
+
     def read(place, value):
         if not place.is_at(t, layer, row):
             return value
         sequence, position = place.stream.sequence[t, row], place.stream.position[t, row]
         when, at = np.argwhere((place.stream.sequence == sequence) & (place.stream.position == position + n))[0]
         return pick(parts, clean.before[when, layer, at], value)
+
     return Hooks(read=read)
 
 
@@ -69,6 +76,7 @@ def shifted(columns, n, fill=0.0):
 
 def shifts_window(t, layer, row, n, stored=False):
     """The conv sum meets shifted columns; with `stored` the rolled window is made from them too."""
+
     def window(place, value):
         if not place.is_at(t, layer, row):
             return value
@@ -76,6 +84,7 @@ def shifts_window(t, layer, row, n, stored=False):
 
     def read(place, value):
         return (value[0], shifted(value[1], n)) if place.is_at(t, layer, row) else value
+
     return Hooks(read=read) if stored else Hooks(window=window)
 
 
@@ -84,13 +93,16 @@ def loses_write(t, layer, row, parts=BOTH):
         if not place.is_at(t, layer, row):
             return value
         return [(block, *pick(parts, (None, None), (rec, conv))) for block, rec, conv in value]
+
     return Hooks(write=write)
 
 
 def loses_event(t, block, layer=None):
     """A load or zero that never happens."""
+
     def event(place, value):
         return value and not (place.is_at(t, layer) and place.block == block)
+
     return Hooks(event=event)
 
 
@@ -105,12 +117,14 @@ def loads_transposed(t, layer, block):
         rec, conv = place.stream.loads[place.event[4]]
         place.pool[place.layer, block] = (transposed(rec), conv)
         return False
+
     return Hooks(event=event)
 
 
 def reads_transposed(t, layer, row):
     def read(place, value):
         return (transposed(value[0]), value[1]) if place.is_at(t, layer, row) else value
+
     return Hooks(read=read)
 
 
@@ -119,11 +133,13 @@ def writes_transposed(t, layer, row):
         if not place.is_at(t, layer, row):
             return value
         return [(block, None if rec is None else transposed(rec), conv) for block, rec, conv in value]
+
     return Hooks(write=write)
 
 
 def inactive_works(t, layer, row, block, parts=BOTH, shows=False):
-    """An inactive row computes and writes `block`; its outputs are its own, or (not `shows`) the zeros of an inactive row."""
+    """An inactive row computes and writes `block`; its outputs show it, or (not `shows`) are zeros as ever."""
+
     def live(place, value):
         return block if place.is_at(t, layer, row) and value is None else value
 
@@ -131,12 +147,15 @@ def inactive_works(t, layer, row, block, parts=BOTH, shows=False):
         if shows or not place.is_at(t, layer, row) or not place.stream.inactive(place.t, place.row):
             return value
         stream = place.stream
-        return inactive_row(stream.model, stream.params[place.layer], stream.row_inputs(place.t, place.layer, place.row))
+        return inactive_row(
+            stream.model, stream.params[place.layer], stream.row_inputs(place.t, place.layer, place.row)
+        )
 
     def write(place, value):
         if not place.is_at(t, layer, row) or not place.stream.inactive(place.t, place.row):
             return value
         return [(b, *pick(parts, (rec, conv), (None, None))) for b, rec, conv in value]
+
     return Hooks(live=live, taps=taps, write=write)
 
 
@@ -150,8 +169,10 @@ def unpack_order(model):
 
 def permutes_inputs(order):
     """The engine takes column order[c] for channel c."""
+
     def inputs(place, value):
         return {**value, "x": value["x"][order]}
+
     return Hooks(inputs=inputs)
 
 
@@ -164,19 +185,23 @@ def flip(values, at, bit):
 
 def flips_state(t, layer, block, at, bit, part=0):
     """One bit of a block's recurrent (part 0) or conv state (part 1) changes after step t and stays."""
+
     def pool(place, value):
         if place.is_at(t, layer):
             state = list(place.state(block))
             state[part] = flip(state[part], at, bit)
             place.pool[layer, block] = tuple(state)
         return value
+
     return Hooks(pool=pool)
 
 
 def changes_output(tap, change, t=None, layer=None, row=None):
     """What is put out, not what is stored."""
+
     def taps(place, value):
         return {**value, tap: change(value[tap])} if place.is_at(t, layer, row) else value
+
     return Hooks(taps=taps)
 
 

@@ -1,8 +1,9 @@
-"""One row of one decode step in numpy, written from docs/arithmetic.md alone: contract `golden`, and the ways engines stray from it.
+"""One row of one decode step in numpy, from docs/arithmetic.md alone: contract `golden`, and how engines stray from it.
 
-Nothing here is shared with the program under test, so traces made with it are a second opinion. All arrays are float32; bf16 values are
-float32 with sixteen low zero bits. Every operation is one float32 operation rounded to nearest even (R1); exp and log1p are rounded
-correctly (R4, R6) from float64, and from 40 decimal digits where float64 comes too close to a tie.
+Nothing here is shared with the program under test, so traces made with it are a second opinion. All arrays are
+float32; bf16 values are float32 with sixteen low zero bits. Every operation is one float32 operation rounded to nearest
+even (R1); exp and log1p are rounded correctly (R4, R6) from float64, and from 40 decimal digits where float64 comes too
+close to a tie.
 """
 
 import dataclasses
@@ -104,7 +105,7 @@ def near_tie(wide):
 
 
 def by_digits(function, x):
-    """The float32 nearest to a 40-digit result, by way of a float64 that is not a float32 midpoint unless the digits are."""
+    """The float32 nearest to a 40-digit result."""
     exact = function(decimal.Decimal(float(x)))
     wide = float(exact)
     narrow = f32(wide)

@@ -1,8 +1,8 @@
-"""Toy streams - a model, random inputs, sequences that come and go - and the trace files of what a toy engine made of them.
+"""Toy streams - a model, random inputs, sequences that come and go - and traces of what a toy engine made of them.
 
-    stream = make_stream(seed=3, model=Model(K=8, V=4))
-    run = run_engine(stream)                   toy_engine.py
-    write_trace("toy.h5", stream, run, snapshots="every")
+stream = make_stream(seed=3, model=Model(K=8, V=4))
+run = run_engine(stream)                   toy_engine.py
+write_trace("toy.h5", stream, run, snapshots="every")
 """
 
 import dataclasses
@@ -101,10 +101,13 @@ def positions(sequence):
     return position
 
 
-def make_stream(seed, model=None, steps=8, bias=False, z=True, change=None, pause=(2, 5), reuse=False, second="load",
-                padding=None):
-    """Three rows. Every block starts from a load of its own for each layer. Sequence 3 takes over row 1 at step `change`: on a
-    block of its own, or (`reuse`) on sequence 1's, which is then loaded or (`second="zero"`) zeroed.
+def make_stream(
+    seed, model=None, steps=8, bias=False, z=True, change=None, pause=(2, 5), reuse=False, second="load", padding=None
+):
+    """Three rows; every block starts from a load of its own for each layer.
+
+    Sequence 3 takes over row 1 at step `change`: on a block of its own, or (`reuse`) on sequence 1's, which is then
+    loaded or (`second="zero"`) zeroed.
     """
     model = model or Model()
     make = Maker(seed, model)
@@ -131,17 +134,34 @@ def make_stream(seed, model=None, steps=8, bias=False, z=True, change=None, paus
     else:
         for layer in range(layers):
             load(change, layer, blocks[3])
-    return Stream(model, [make.params(bias) for _ in range(layers)],
-                  [make.inputs(steps, 3, z) for _ in range(layers)], index, sequence, positions(sequence), events, loads)
+    return Stream(
+        model,
+        [make.params(bias) for _ in range(layers)],
+        [make.inputs(steps, 3, z) for _ in range(layers)],
+        index,
+        sequence,
+        positions(sequence),
+        events,
+        loads,
+    )
 
 
 def stream_of(seed, model, index, rows=None, bias=False, z=True, start="load"):
-    """A stream with a given index [T][B]: a block's number is its sequence. All blocks are loaded, or (`start="zero"`) none is."""
+    """A stream with a given index [T][B]; a block's number is its sequence. All blocks are loaded, or none ("zero")."""
     make = Maker(seed, model)
     index = np.array(index, np.int32)
     layers = range(len(model.layer_ids))
-    stream = Stream(model, [make.params(bias) for _ in layers], [make.inputs(*index.shape, z) for _ in layers], index,
-                    np.full(index.shape, -1, np.int64), np.full(index.shape, -1, np.int32), [], [], rows)
+    stream = Stream(
+        model,
+        [make.params(bias) for _ in layers],
+        [make.inputs(*index.shape, z) for _ in layers],
+        index,
+        np.full(index.shape, -1, np.int64),
+        np.full(index.shape, -1, np.int32),
+        [],
+        [],
+        rows,
+    )
     for t, row in np.ndindex(index.shape):
         if not stream.inactive(t, row):
             stream.sequence[t, row] = index[t, row]
@@ -190,11 +210,25 @@ def put(group, name, values, kind):
 
 
 def put_model(group, model):
-    ints = {"num_k_heads": model.H, "num_v_heads": model.HV, "head_k_dim": model.K, "head_v_dim": model.V,
-            "conv_width": model.W, "num_blocks": model.blocks, "use_qk_l2norm": model.use_qk_l2norm}
-    texts = {"activation": model.activation, "state_dtype": model.state, "conv_state_dtype": model.conv,
-             "act_dtype": model.act, "sentinel": model.sentinel, "norm_gate": model.norm_gate,
-             "inactive_conv_out": model.inactive_conv_out, "inactive_core_out": model.inactive_core_out}
+    ints = {
+        "num_k_heads": model.H,
+        "num_v_heads": model.HV,
+        "head_k_dim": model.K,
+        "head_v_dim": model.V,
+        "conv_width": model.W,
+        "num_blocks": model.blocks,
+        "use_qk_l2norm": model.use_qk_l2norm,
+    }
+    texts = {
+        "activation": model.activation,
+        "state_dtype": model.state,
+        "conv_state_dtype": model.conv,
+        "act_dtype": model.act,
+        "sentinel": model.sentinel,
+        "norm_gate": model.norm_gate,
+        "inactive_conv_out": model.inactive_conv_out,
+        "inactive_core_out": model.inactive_core_out,
+    }
     for name, value in ints.items():
         group.attrs[name] = np.int32(value)
     for name, value in texts.items():
@@ -228,7 +262,9 @@ def put_stream(file, stream):
 
 def put_events(group, stream):
     model, events = stream.model, np.array(stream.events, np.int64).reshape(-1, 5)
-    for at, (name, kind) in enumerate([("step", "i32"), ("layer", "i32"), ("block", "i32"), ("kind", "i8"), ("source", "i32")]):
+    for at, (name, kind) in enumerate(
+        [("step", "i32"), ("layer", "i32"), ("block", "i32"), ("kind", "i8"), ("source", "i32")]
+    ):
         put(group, name, events[:, at], kind)
     put(group, "recurrent", stacked([r for r, _ in stream.loads], (model.HV, model.V, model.K)), model.state)
     put(group, "conv", stacked([c for _, c in stream.loads], (model.W - 1, model.dim)), model.conv)
@@ -253,8 +289,12 @@ def put_recorded(group, stream, run, taps, snapshots):
         for name in taps:
             if name in made:
                 put(one, name, made[name], model.act if name in ACT_TAPS else "f32")
-    places = [(t, layer, block) for t in snapshot_steps(snapshots, stream.shape[0]) for layer in range(len(run.taps))
-              for block in run.blocks(stream)]
+    places = [
+        (t, layer, block)
+        for t in snapshot_steps(snapshots, stream.shape[0])
+        for layer in range(len(run.taps))
+        for block in run.blocks(stream)
+    ]
     if not places:
         return
     state = group.create_group("state")

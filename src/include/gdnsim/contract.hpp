@@ -31,7 +31,7 @@ enum class Softplus : std::uint8_t {
   log_libdevice
 };  // log1p(e^s); log(1 + e^s), exact or libdevice's ftz form
 enum class Beta : std::uint8_t { f32, bf16 };
-enum class Params : std::uint8_t { f32, bf16 };         // A_log and dt_bias as stored, or rounded through bf16
+enum class Params : std::uint8_t { f32, bf16 };  // A_log and dt_bias as stored, or rounded through bf16
 // How g, the log of the decay, becomes the factor of the state. All but exp are mistakes that engines made.
 enum class Decay : std::uint8_t {
   exp,     // e^g

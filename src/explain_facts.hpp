@@ -1,0 +1,21 @@
+// What the recorded bits say by themselves, without a hypothesis. Private to explain.
+#pragma once
+
+#include "explain_kinds.hpp"
+
+namespace gdnsim::explaining {
+
+/// Repeats of a step that disagree: `not-repeatable`, said before anything else.
+std::optional<Mechanism> unrepeatable(Stream& stream, Recording& recording, const Slice& slice);
+
+/// The first NaN of a layer's replay whose operation read no NaN: `nan-born`. Only where a NaN was recorded.
+std::optional<Mechanism> born_nan(const Bench& bench, const std::vector<Twist>& twists);
+
+/// Stores that equal their loads although the decay is below 1: `decay-lost`, when more than half of them do.
+std::optional<Mechanism> lost_decay(const Bench& bench, const std::vector<Twist>& twists);
+
+/// Nothing explains it: `algorithm-order` when everything is rounding from a widespread start, state included; else
+/// `unexplained` with size, growth and pattern.
+Mechanism pattern_of(const Scene& scene);
+
+}  // namespace gdnsim::explaining
