@@ -234,13 +234,16 @@ void compare_sources(Recording& a, Recording& b, DiffResult& result) {
 
 }  // namespace
 
+Slice common_slice(const Recording& a, const Recording& b, const Slice& asked, std::vector<std::string>& missing) {
+  require_same_model(a, b);
+  return resolved(asked, common(a, b, asked, missing), "diff");
+}
+
 DiffResult diff(Recording& a, Recording& b, const Slice& slice,
                 const std::function<void(std::int64_t, std::int64_t)>& progress) {
-  require_same_model(a, b);
   DiffResult result;
   std::vector<std::string> missing;
-  const Slice both = common(a, b, slice, missing);
-  result.slice = resolved(slice, both, "diff");
+  result.slice = common_slice(a, b, slice, missing);
   note_provenance(a, b, result.notes);
 
   const std::int64_t steps = result.slice.last_step - result.slice.first_step,

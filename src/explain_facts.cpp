@@ -8,6 +8,7 @@
 #include "explain_rows.hpp"
 #include "gdnsim/arith.hpp"
 #include "gdnsim/compare.hpp"
+#include "gdnsim/explain.hpp"
 #include "gdnsim/repeats.hpp"
 #include "gdnsim/report.hpp"
 
@@ -203,24 +204,12 @@ std::string growth_text(const Scene& scene) {
 
 /// Are all words of the first wrong step a rounding apart, and is the state among what differs?
 bool only_rounding(const Scene& scene) {
-  bool state = false, any = false;
+  bool state = false;
   for (const WrongUnit& w : scene.found.wrong) {
     state |= w.unit.tap == Tap::state;
-    const TapShape shape = shape_of(w.unit.tap, scene.model());
-    double scale = 0;
-    const std::size_t n = w.want.size() / size_of(shape.type);
-    for (std::size_t i = 0; i < n; ++i)
-      if (const double x = std::fabs(value_of(shape.type, word_at(shape.type, w.want, i))); std::isfinite(x))
-        scale = std::max(scale, x);
-    for (std::size_t i = 0; i < n; ++i) {
-      const std::uint32_t a = word_at(shape.type, w.got, i), b = word_at(shape.type, w.want, i);
-      if (a == b) continue;
-      any = true;
-      const DiffClass kind = classify(shape.type, a, b, scale);
-      if (kind != DiffClass::rounding && kind != DiffClass::signed_zero) return false;
-    }
+    if (!rounding_apart(w, shape_of(w.unit.tap, scene.model()).type)) return false;
   }
-  return state && any;
+  return state;
 }
 
 /// Roundings go either way; nearly all the same way is a factor, not an order.
@@ -239,26 +228,19 @@ bool either_way(const Scene& scene) {
 
 }  // namespace
 
-std::optional<Mechanism> unrepeatable(Stream& stream, Recording& recording, const Slice& slice) {
-  const RepeatCheck check = check_repeats(stream, recording, slice);
-  if (!check.first) return std::nullopt;
-  const Repeat& repeat = *check.first;
-  std::ostringstream says, evidence;
-  says << place_text(repeat.first) << " and " << place_text(repeat.second)
-       << " were given the same and came out different: " << name_of(repeat.tap);
-  if (repeat.head >= 0) says << ", head " << repeat.head;
-  says << ", element " << repeat.element << ", " << hex_text(repeat.type, repeat.first_word) << " and "
-       << hex_text(repeat.type, repeat.second_word);
-  evidence << check.repeats << " rows repeat an earlier one, " << check.differing << " of " << check.compared
-           << " elements differ; "
-           << (repeat.same_batch
-                   ? "the launches were the same too, so this is noise: no comparison with it can blame anything"
-                   : "the rows around them differ, so the result may depend on the batch");
-  return Mechanism{"not-repeatable",
-                   {repeat.second.step, repeat.second.step, repeat.layer, repeat.second.row, repeat.second.block, -1},
-                   says.str(),
-                   evidence.str(),
-                   Proof::fact};
+bool rounding_apart(const WrongUnit& wrong, DType type) {
+  double scale = 0;
+  const std::size_t n = wrong.want.size() / size_of(type);
+  for (std::size_t i = 0; i < n; ++i)
+    if (const double x = std::fabs(value_of(type, word_at(type, wrong.want, i))); std::isfinite(x))
+      scale = std::max(scale, x);
+  for (std::size_t i = 0; i < n; ++i) {
+    const std::uint32_t a = word_at(type, wrong.got, i), b = word_at(type, wrong.want, i);
+    if (a == b) continue;
+    const DiffClass kind = classify(type, a, b, scale);
+    if (kind != DiffClass::rounding && kind != DiffClass::signed_zero) return false;
+  }
+  return true;
 }
 
 std::optional<Mechanism> born_nan(const Bench& bench, const std::vector<Twist>& twists) {
@@ -353,3 +335,29 @@ Mechanism pattern_of(const Scene& scene) {
 }
 
 }  // namespace gdnsim::explaining
+
+namespace gdnsim {
+
+std::optional<Mechanism> not_repeatable(Stream& stream, Recording& recording, const Slice& slice) {
+  const RepeatCheck check = check_repeats(stream, recording, slice);
+  if (!check.first) return std::nullopt;
+  const Repeat& repeat = *check.first;
+  std::ostringstream says, evidence;
+  says << explaining::place_text(repeat.first) << " and " << explaining::place_text(repeat.second)
+       << " were given the same and came out different: " << name_of(repeat.tap);
+  if (repeat.head >= 0) says << ", head " << repeat.head;
+  says << ", element " << repeat.element << ", " << hex_text(repeat.type, repeat.first_word) << " and "
+       << hex_text(repeat.type, repeat.second_word);
+  evidence << check.repeats << " rows repeat an earlier one, " << check.differing << " of " << check.compared
+           << " elements differ; "
+           << (repeat.same_batch
+                   ? "the launches were the same too, so this is noise: no comparison with it can blame anything"
+                   : "the rows around them differ, so the result may depend on the batch");
+  return Mechanism{"not-repeatable",
+                   {repeat.second.step, repeat.second.step, repeat.layer, repeat.second.row, repeat.second.block, -1},
+                   says.str(),
+                   evidence.str(),
+                   Proof::fact};
+}
+
+}  // namespace gdnsim

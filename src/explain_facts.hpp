@@ -5,8 +5,8 @@
 
 namespace gdnsim::explaining {
 
-/// Repeats of a step that disagree: `not-repeatable`, said before anything else.
-std::optional<Mechanism> unrepeatable(Stream& stream, Recording& recording, const Slice& slice);
+/// Do all words of a wrong unit part as roundings do (class `rounding`)? True for a unit without words.
+bool rounding_apart(const WrongUnit& wrong, DType type);
 
 /// The first NaN of a layer's replay whose operation read no NaN: `nan-born`. Only where a NaN was recorded.
 std::optional<Mechanism> born_nan(const Bench& bench, const std::vector<Twist>& twists);

@@ -51,6 +51,7 @@ void propose_padded_rows(const Scene& scene, Hypotheses& out);       // padded-r
 void propose_roundings(const Scene& scene, Hypotheses& out);         // contract choices of the whole layer
 void propose_orders(const Scene& scene, Hypotheses& out);            // the same with every order of summing
 void propose_roundings_here(const Scene& scene, Hypotheses& out);    // from the step on, in it alone, in one row
+void propose_orders_here(const Scene& scene, Hypotheses& out);       // every order of summing, from the step on
 void propose_roundings_before(const Scene& scene, Hypotheses& out);  // the same for the block's steps before
 void propose_layouts(const Scene& scene, Hypotheses& out);           // qkv-packing, index-wrap
 void propose_flips(const Scene& scene, Hypotheses& out);             // memory-corruption of one bit

@@ -236,6 +236,16 @@ void propose_roundings_here(const Scene& scene, Hypotheses& out) {
   if (!places.empty()) late_roundings(scene, {places.front()}, out);
 }
 
+void propose_orders_here(const Scene& scene, Hypotheses& out) {
+  const Contract& expected = scene.bench.contracts.of(scene.plan(scene.at.step).path);
+  std::vector<std::int64_t> steps;
+  for (const RowStep& place : places_of(scene))
+    if (steps.size() < 3) steps.push_back(place.step);
+  for (const std::int64_t step : steps)
+    for (const Variant& variant : single_fields(scene, expected, true))
+      out.push_back(under(scene, variant, expected, {step, -1, scene.bench.layer, -1, -1, -1}, false));
+}
+
 void propose_roundings_before(const Scene& scene, Hypotheses& out) {
   const auto places = places_of(scene);
   if (places.size() > 1) late_roundings(scene, {places.begin() + 1, places.end()}, out);

@@ -2,6 +2,7 @@
 
 #include <algorithm>
 
+#include "explain_facts.hpp"
 #include "explain_rounding.hpp"
 #include "fit_stage.hpp"
 #include "gdnsim/compare.hpp"
@@ -171,12 +172,7 @@ void SceneSearch::widen() {
 /// A difference so small that a rounding rule is likelier than a flipped bit.
 bool SceneSearch::tiny() const {
   const WrongUnit& wrong = scene_.found.wrong.front();
-  const DType type = shape_of(wrong.unit.tap, scene_.model()).type;
-  for (std::size_t i = 0; i < wrong.want.size() / size_of(type); ++i) {
-    const auto ulp = ulp_distance(type, word_at(type, wrong.got, i), word_at(type, wrong.want, i));
-    if (!ulp || *ulp > 8) return false;
-  }
-  return true;
+  return rounding_apart(wrong, shape_of(wrong.unit.tap, scene_.model()).type);
 }
 
 /// A state of this layer that a row wrote came out before: the contract held until then.
@@ -197,11 +193,12 @@ std::optional<Tested> SceneSearch::run() {
   };
   (void)(try_known() || (rounds_first && roundings()) || (wide && try_group(propose_layouts)) || try_blocks() ||
          try_group(propose_snapshots) || try_group(propose_flips) || (!rounds_first && roundings()) ||
-         try_group(propose_words) || try_group(propose_records) || try_group(propose_roundings_here) ||
-         try_group(propose_roundings_before) || (!wide && try_group(propose_layouts)));
+         (tiny() && held && try_group(propose_orders_here)) || try_group(propose_words) || try_group(propose_records) ||
+         try_group(propose_roundings_here) || try_group(propose_roundings_before) ||
+         (!wide && try_group(propose_layouts)));
   const bool pieces = best_ && best_->hypothesis.rounds != nullptr && !best_->hypothesis.whole;
   if (!clean() && (!best_ || pieces))  // one rule before several pieces
-    (void)(try_group(propose_orders) || try_fit(held ? scene_.at.step : -1, 20));
+    (void)(try_group(held ? propose_orders_here : propose_orders) || try_fit(held ? scene_.at.step : -1, 20));
   widen();
   minimise();
   return best_;

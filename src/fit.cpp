@@ -1,5 +1,5 @@
-// Finding one path's contract: presets first, then a search stage by stage, then what the data could not decide; and how
-// the result is named.
+// Finding one path's contract: presets first, then a search stage by stage, then what the data could not decide; and
+// how the result is named.
 #include "gdnsim/fit.hpp"
 
 #include <algorithm>

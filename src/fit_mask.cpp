@@ -1,4 +1,5 @@
-// Rows that a fault spoiled: leaving parts of a probe out until the rest agrees with one contract, and naming what is left.
+// Rows that a fault spoiled: leaving parts of a probe out until the rest agrees with one contract, and naming what is
+// left.
 #include <algorithm>
 
 #include "fit_stage.hpp"
@@ -83,8 +84,8 @@ struct Tally {
       if (is_wrong) wrong_blocks.insert(block_at(probe, unit));
     });
   }
-  /// A wrong choice shows in most states, or (an order of summing q's squares) in few, but then by an ulp or two; a fault
-  /// shows in few and by far.
+  /// A wrong choice shows in most states, or (an order of summing q's squares) in few, but then by an ulp or two; a
+  /// fault shows in few and by far.
   bool is_fault() const {
     return 2 * wrong_rows < rows && 2 * wrong_states <= states && cost >= kGrossCost * differing;
   }

@@ -1,6 +1,6 @@
 // A probe: a few steps of one stage, cut out of a recording into memory, and how far a contract's bits are from the
-// recorded ones. It is a small model of its own, in which the stage's recorded inputs pass the earlier stages unchanged.
-// Private to fit.
+// recorded ones. It is a small model of its own, in which the stage's recorded inputs pass the earlier stages
+// unchanged. Private to fit.
 #pragma once
 
 #include <cstdint>
@@ -69,7 +69,8 @@ struct Score {
 };
 inline constexpr std::uint64_t kNoLimit = std::numeric_limits<std::uint64_t>::max();
 
-/// Runs the probe under a contract; stops at the row at which the cost reaches `limit`. The rows that differ go to `wrong`.
+/// Runs the probe under a contract; stops at the row at which the cost reaches `limit`. The rows that differ go to
+/// `wrong`.
 Score evaluate(Probe& probe, Backend& backend, const Contract& contract, std::uint64_t limit = kNoLimit,
                std::set<Unit>* wrong = nullptr);
 
@@ -84,7 +85,8 @@ struct Source {
   std::int32_t only_block = -1;     // look at this block's rows alone
 };
 
-/// One step of the window that a probe is cut from. Rows whose state before the step is not known are inactive in `plan`.
+/// One step of the window that a probe is cut from. Rows whose state before the step is not known are inactive in
+/// `plan`.
 struct WindowStep {
   std::int64_t step;
   StepPlan plan;
@@ -92,8 +94,8 @@ struct WindowStep {
   bool carried = false;                   // a step of the other path in between
 };
 using Window = std::vector<WindowStep>;
-/// The first steps of the path that start from known states: loaded, zeroed, recorded, or carried on from those. `backend`
-/// runs the other path's steps that come before them, where `source.other` is known.
+/// The first steps of the path that start from known states: loaded, zeroed, recorded, or carried on from those.
+/// `backend` runs the other path's steps that come before them, where `source.other` is known.
 Window known_window(const Source& source, Backend& backend, std::int64_t steps);
 /// Its first `steps` steps of the path itself, and what lies between.
 Window first_steps(const Window& window, std::int64_t steps);
@@ -101,8 +103,8 @@ Window first_steps(const Window& window, std::int64_t steps);
 Window first_blocks(const Window& window, std::int64_t rows);
 
 /// Each gives an empty probe when what the stage needs or produces is not recorded. The recurrent probe looks at
-/// `state_rows` rows of the state (of K elements each) at most over all steps; without a recorded conv_out it runs the conv
-/// as well.
+/// `state_rows` rows of the state (of K elements each) at most over all steps; without a recorded conv_out it runs the
+/// conv as well.
 Probe conv_probe(const Source& source, const Window& window);
 Probe recurrent_probe(const Source& source, const Window& window, std::int64_t state_rows);
 Probe norm_probe(const Source& source, const Window& window);

@@ -1,5 +1,5 @@
-// Fitting a file: each path in the order in which they occur, the proof on the whole slice, and what a refuted proof leads
-// to: the refuting rows join the probes, or the layers turn out to differ.
+// Fitting a file: each path in the order in which they occur, the proof on the whole slice, and what a refuted proof
+// leads to: the refuting rows join the probes, or the layers turn out to differ.
 #include <algorithm>
 #include <chrono>
 
@@ -103,8 +103,8 @@ class Fitter {
     (found.path == Path::mixed ? contracts.mixed : contracts.decode) = found.contract;
   }
 
-  /// The first divergence of the proof shows what the probes did not: its rows become another source, or, when the path was
-  /// fitted before the other one's contract was known, its probes grow. False when that leads to nothing exact.
+  /// The first divergence of the proof shows what the probes did not: its rows become another source, or, when the path
+  /// was fitted before the other one's contract was known, its probes grow. False when that leads to nothing exact.
   bool refine() {
     const Divergence first = *result_.proof.first();
     const Path path = stream_.plan(first.step).path;

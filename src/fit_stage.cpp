@@ -24,8 +24,8 @@ void copy_choices(const Stage& stage, const Contract& from, Contract& to) {
   for (const auto& [name, dot] : stage.dots) to.*dot = from.*dot;
 }
 
-/// Lanes `by-rows` have one of two widths; the number of multiprocessors nearest to the contract's at which they have the
-/// other one.
+/// Lanes `by-rows` have one of two widths; the number of multiprocessors nearest to the contract's at which they have
+/// the other one.
 int other_side(const Contract& contract, std::int64_t launch_rows) {
   const auto most = static_cast<int>((launch_rows + 1) / 2);  // from here on a block takes one row
   const bool one_row = rows_per_block(launch_rows, contract.multiprocessors) == 1;
@@ -188,8 +188,8 @@ Found Stages::search_near(Stage& stage, const Contract& contract, const Deadline
   return *std::ranges::min_element(starts, {}, [](const Found& found) { return found.score.cost; });
 }
 
-/// Descends from every start, on larger and larger probes, until one descent ends at the recorded bits; then two choices
-/// at a time from where the best one ended, near it first.
+/// Descends from every start, on larger and larger probes, until one descent ends at the recorded bits; then two
+/// choices at a time from where the best one ended, near it first.
 Found Stages::search_far(Stage& stage, const Contract& contract, const Deadline& deadline, std::int64_t& trials) {
   std::vector<Search> levels;
   levels.emplace_back(std::vector<Probe*>{&stage.tiny}, backend_, deadline);

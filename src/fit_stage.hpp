@@ -34,8 +34,9 @@ using Mask = std::function<bool(const Probe&, const Unit&)>;
 /// The masks to try: half of the blocks, single blocks, all but the first steps.
 std::vector<Mask> masks_for(const Probe& probe);
 void apply(const Mask& mask, Stage& stage);
-/// Ignores the rows that differ under the contract and no others; false, and none, when that does not look like a fault:
-/// they are most of all rows, or of those whose state was recorded, or differ by little. `one_block`: or use several blocks.
+/// Ignores the rows that differ under the contract and no others; false, and none, when that does not look like a
+/// fault: they are most of all rows, or of those whose state was recorded, or differ by little. `one_block`: or use
+/// several blocks.
 bool ignore_wrong_rows(Stage& stage, Backend& backend, const Contract& contract, bool one_block);
 
 class Stages {

@@ -10,8 +10,8 @@
 namespace gdnsim::fitting {
 namespace {
 
-/// What is known of the layer's blocks, step by step. A block's state is concrete (bytes that were recorded, or that the
-/// other path's known contract gives), live (the probe itself computes it), or unknown.
+/// What is known of the layer's blocks, step by step. A block's state is concrete (bytes that were recorded, or that
+/// the other path's known contract gives), live (the probe itself computes it), or unknown.
 class Follower {
  public:
   Follower(const Source& source, Backend& backend) : source_(source), backend_(backend) {}
@@ -53,7 +53,8 @@ class Follower {
     states_[block] = std::nullopt;
   }
 
-  /// A step of the other path: blocks of concrete state go on under its contract. What remains in `plan` are live blocks.
+  /// A step of the other path: blocks of concrete state go on under its contract. What remains in `plan` are live
+  /// blocks.
   void run_other(StepPlan& plan) {
     StepPlan now = plan;
     bool any = false;

@@ -6,6 +6,7 @@
 #include <sstream>
 
 #include "gdnsim/error.hpp"
+#include "log_checkpoint.hpp"
 
 namespace gdnsim {
 namespace {
@@ -54,6 +55,10 @@ std::string shape_text(const LogHeader& header) {
        << static_cast<int>(header.state.kind) << ' ' << header.state.n << "\ntaps";
   for (std::size_t i = 0; i < kTaps; ++i)
     if (header.taps.has(static_cast<Tap>(i))) text << ' ' << name_of(static_cast<Tap>(i));
+  if (has_checkpoints(header)) {
+    text << "\ncheckpoint " << header.checkpoint_every << "\nblocks";
+    for (std::int32_t block : header.checkpoint_blocks) text << ' ' << block;
+  }
   return text.str() + "\n";
 }
 

@@ -71,18 +71,19 @@ std::unique_ptr<LogWriter> create_log(const std::string& path, const LogHeader& 
   must(path, file.sync(), "the skeleton cannot be synced");
   must(path, rename_file(temporary.path(), path, options.force), "cannot be put in place");
   temporary.keep();
-  return std::make_unique<FileLogWriter>(path, header, options, std::move(layout), std::move(file), 0);
+  return std::make_unique<FileLogWriter>(path, header, options, std::move(layout), std::move(file), nullptr);
 }
 
 std::unique_ptr<LogWriter> resume_log(const std::string& path, const LogHeader& header, const LogOptions& options) {
   try_in_child(path, [&] { read_skeleton(path); });
   RawFile file(path, RawFile::Mode::write, path);
   lock(file, path);
-  LogFile log(path);
-  require_same_run(log.header(), header, path);
-  if (const LogFault fault = log.verify(); !fault.dataset.empty())
+  auto log = std::make_unique<LogFile>(path);
+  require_same_run(log->header(), header, path);
+  if (const LogFault fault = log->verify(); !fault.dataset.empty())
     throw error(path, ": ", fault.dataset, ": step ", fault.step, ": ", fault.what, ": it cannot be resumed");
-  return std::make_unique<FileLogWriter>(path, header, options, log.layout(), std::move(file), log.steps());
+  LogLayout layout = log->layout();
+  return std::make_unique<FileLogWriter>(path, header, options, std::move(layout), std::move(file), std::move(log));
 }
 
 }  // namespace gdnsim

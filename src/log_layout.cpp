@@ -3,6 +3,7 @@
 #include <charconv>
 
 #include "gdnsim/error.hpp"
+#include "log_checkpoint.hpp"
 #include "schema.hpp"
 
 namespace gdnsim {
@@ -48,18 +49,31 @@ void require_whole(const LogHeader& header, const std::string& where) {
     require(plan.step == header.first_step + static_cast<std::int64_t>(t), where,
             "plans: expected the logged steps in order");
   }
+  require(header.checkpoint_every >= 0, where, "checkpoints: expected every:M with M of 1 or more");
+  if (has_checkpoints(header)) require_checkpoint_blocks(header, where);
+}
+
+/// Recurrent and conv states of whole blocks, behind the axes `front`.
+std::vector<Extent> block_extents(std::string_view group, const Model& m, const h5::Dims& front) {
+  h5::Dims recurrent = front, conv = front;
+  recurrent.insert(recurrent.end(), {size(m.HV), size(m.V), size(m.K)});
+  conv.insert(conv.end(), {size(m.W - 1), size(m.dim())});
+  return {{group, schema::kRecurrent, h5::type_of(m.state_dtype), recurrent},
+          {group, schema::kConv, h5::type_of(m.conv_state_dtype), conv}};
+}
+
+void lay_out_checkpoints(const LogHeader& header, LogLayout& layout) {
+  layout.checkpoints = checkpoint_steps(header);
+  if (layout.checkpoints.empty()) return;
+  layout.checkpoint = block_extents(schema::kCheckpoint, header.model,
+                                    {layout.checkpoints.size(), header.layers.size(), header.checkpoint_blocks.size()});
 }
 
 void lay_out_state(const LogHeader& header, LogLayout& layout) {
   layout.kept = header.state.kept_steps(header.steps);
   if (layout.kept.empty()) return;
-  const Model& m = header.model;
-  const h5::Dims front{layout.kept.size(), header.layers.size(), size(header.rows)};
-  h5::Dims recurrent = front, conv = front;
-  recurrent.insert(recurrent.end(), {size(m.HV), size(m.V), size(m.K)});
-  conv.insert(conv.end(), {size(m.W - 1), size(m.dim())});
-  layout.state = {{schema::kState, schema::kRecurrent, h5::type_of(m.state_dtype), recurrent},
-                  {schema::kState, schema::kConv, h5::type_of(m.conv_state_dtype), conv}};
+  layout.state =
+      block_extents(schema::kState, header.model, {layout.kept.size(), header.layers.size(), size(header.rows)});
   for (std::int64_t kept : layout.kept)
     for (std::size_t row = 0; row < size(header.rows); ++row)
       layout.kept_blocks.push_back(logged_block(header.plans[size(kept)], row));
@@ -69,6 +83,7 @@ template <class Layout, class Pointer>
 void collect(Layout& layout, std::vector<Pointer>& all) {
   for (auto& extent : layout.out) all.push_back(&extent);
   for (auto& extent : layout.state) all.push_back(&extent);
+  for (auto& extent : layout.checkpoint) all.push_back(&extent);
   for (auto& extent : layout.digest) all.push_back(&extent);
   all.push_back(&layout.commit);
 }
@@ -128,6 +143,7 @@ LogLayout lay_out(const LogHeader& header, const std::string& where) {
                           tap_dims(tap, header.model, {T, L, B})});
   }
   lay_out_state(header, layout);
+  lay_out_checkpoints(header, layout);
   layout.digest = {Extent{schema::kDigest, schema::kRecurrent, h5::Type::u64, {T, L, B, size(header.model.HV)}},
                    Extent{schema::kDigest, schema::kConv, h5::Type::u64, {T, L, B}},
                    Extent{schema::kDigest, schema::kPool, h5::Type::u64, {T, L}},
@@ -178,8 +194,10 @@ std::uint64_t log_size(const LogHeader& header) {
   std::vector<std::uint64_t> datasets{
       4 * size(header.model.layers()), 4 * header.layers.size(),     header.source.size(), 4 * rows, 8 * rows, 4 * T, T,
       4 * layout.kept.size(),          4 * layout.kept_blocks.size()};
+  if (has_checkpoints(header))
+    datasets.insert(datasets.end(), {4 * layout.checkpoints.size(), 4 * header.checkpoint_blocks.size()});
   for (const Extent* extent : layout.extents()) datasets.push_back(extent->bytes());
-  std::uint64_t bytes = groups * page;
+  std::uint64_t bytes = (groups + has_checkpoints(header)) * page;
   for (std::uint64_t data : datasets)
     if (data > 0) bytes += page + (data + page - 1) / page * page;
   return bytes;

@@ -2,6 +2,7 @@
 #include <algorithm>
 
 #include "gdnsim/error.hpp"
+#include "log_checkpoint.hpp"
 #include "log_file.hpp"
 #include "trial.hpp"
 
@@ -117,6 +118,37 @@ void LogFile::read_snapshot(const Snapshot& snapshot, Bytes& recurrent, Bytes& c
   conv.resize(header_.model.conv_bytes());
   read(layout_.state[0], {s, slot, row}, recurrent);
   read(layout_.state[1], {s, slot, row}, conv);
+}
+
+std::vector<std::int64_t> LogFile::checkpoints() const {
+  std::vector<std::int64_t> steps;
+  for (std::int64_t t : layout_.checkpoints)
+    if (t < complete_) steps.push_back(header_.first_step + t);
+  return steps;
+}
+
+void LogFile::read_checkpoint(std::int64_t step, int layer, Pool& pool) {
+  const std::size_t t = complete_step(step), slot = slot_of(layer);
+  const auto found = std::ranges::lower_bound(layout_.checkpoints, static_cast<std::int64_t>(t));
+  if (found == layout_.checkpoints.end() || *found != static_cast<std::int64_t>(t))
+    throw error(path_, ": /checkpoint: step ", step, ": the log has none of it");
+  const std::size_t c = static_cast<std::size_t>(found - layout_.checkpoints.begin());
+  std::uint64_t digest = digest_of_unlisted(header_);
+  Bytes recurrent(header_.model.state_bytes()), conv(header_.model.conv_bytes());
+  for (std::size_t i = 0; i < header_.checkpoint_blocks.size(); ++i) {
+    const std::int32_t block = header_.checkpoint_blocks[i];
+    read(layout_.checkpoint[0], {c, slot, i}, recurrent);
+    read(layout_.checkpoint[1], {c, slot, i}, conv);
+    pool.write(layer, block, recurrent, conv);
+    digest += pool_share(digest_block(header_.model, recurrent, conv).block, block);
+  }
+  if (digest != digest_pool(step, layer))
+    throw error(path_, ": /checkpoint: step ", step, ", layer ", layer, ": the bytes do not match the pool digest");
+}
+
+Chain LogFile::chain_after(std::int64_t step) const {
+  const Commit record = read_commit(complete_step(step));
+  return {record[1], record[2]};
 }
 
 std::vector<std::uint64_t> LogFile::layer_digests(Section section, std::int64_t step, int layer) {

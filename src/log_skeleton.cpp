@@ -5,6 +5,7 @@
 
 #include "gdnsim/error.hpp"
 #include "log_chain.hpp"
+#include "log_checkpoint.hpp"
 #include "model_io.hpp"
 #include "schema.hpp"
 
@@ -142,6 +143,37 @@ void require_state(const h5::Group& root, const LogHeader& header, const LogLayo
   throw error(group.where(kBlock), "[", at / B, ", ", at % B, "]: expected ", *differ.in2, ", found ", *differ.in1);
 }
 
+void write_checkpoints(h5::Group& root, const LogHeader& header, const LogLayout& layout) {
+  if (layout.checkpoint.empty()) return;
+  std::vector<std::int32_t> steps;
+  for (std::int64_t t : layout.checkpoints) steps.push_back(static_cast<std::int32_t>(header.first_step + t));
+  h5::Group group = root.create_group(kCheckpoint);
+  group.set_int(kEvery, header.checkpoint_every);
+  group.create_vector(kStep, {steps.size()}, steps);
+  group.create_vector(kBlock, {header.checkpoint_blocks.size()}, header.checkpoint_blocks);
+}
+
+void read_checkpoints(const h5::Group& root, LogHeader& header) {
+  const std::optional<h5::Group> group = root.find_group(kCheckpoint);
+  if (!group) return;
+  header.checkpoint_every = group->int_attribute(kEvery);
+  header.checkpoint_blocks = group->read_vector<std::int32_t>(kBlock, {h5::kAny});
+  if (!has_checkpoints(header))
+    throw error(group->where(), ": expected @", kEvery, " from 1 to less than the steps, and blocks; found ",
+                header.checkpoint_every, " and ", header.checkpoint_blocks.size(), " blocks");
+}
+
+/// /checkpoint/step only repeats what @every says; it is for other readers.
+void require_checkpoints(const h5::Group& root, const LogHeader& header, const LogLayout& layout) {
+  if (layout.checkpoint.empty()) return;
+  const h5::Group group = root.group(kCheckpoint);
+  const auto steps = group.read_vector<std::int32_t>(kStep, {layout.checkpoints.size()});
+  for (std::size_t c = 0; c < steps.size(); ++c)
+    if (steps[c] != header.first_step + layout.checkpoints[c])
+      throw error(group.where(kStep), "[", c, "]: expected ", header.first_step + layout.checkpoints[c], ", found ",
+                  steps[c]);
+}
+
 // ---- header digests and data datasets
 
 void write_parts(h5::Group& root, const LogHeader& header) {
@@ -195,6 +227,7 @@ LogLayout write_skeleton(const std::string& path, const std::string& shown, cons
     write_steps(root, header);
     write_provenance(root, header.provenance);
     write_state(root, header, layout);
+    write_checkpoints(root, header, layout);
     write_parts(root, header);
     create_data(root, layout);
   }
@@ -216,11 +249,13 @@ LogSkeleton read_skeleton(const std::string& path) {
   read_steps(root, header);
   header.taps = read_taps(root);
   header.state = read_policy(root);
+  read_checkpoints(root, header);
   header.provenance = read_provenance(root);
   skeleton.layout = lay_out(header, path);
   find_data(root, skeleton.layout);
   require_parts(root, header, path);
   require_state(root, header, skeleton.layout);
+  require_checkpoints(root, header, skeleton.layout);
   skeleton.file_bytes = file.bytes();
   return skeleton;
 }

@@ -37,16 +37,18 @@ LogFault LogFile::fault(const Extent& extent, std::size_t t, const std::string& 
 
 LogFault LogFile::verify() {
   StepDigests digests(layout_);
+  CheckpointProof proof(header_, layout_);
   Chain chain = header_digest(header_parts(header_));
   for (std::size_t t = 0; t < static_cast<std::size_t>(complete_); ++t) {
-    const LogFault found = verify_step(t, chain, digests);
+    const LogFault found = verify_step(t, chain, digests, proof);
     if (!found.dataset.empty()) return found;
     chain = digests.chain(chain);
   }
-  return complete_ < header_.steps ? verify_rest(chain, digests) : LogFault{};
+  return complete_ < header_.steps ? verify_rest(chain, digests, proof) : LogFault{};
 }
 
-LogFault LogFile::verify_step(std::size_t t, const Chain& previous, StepDigests& digests) const {
+LogFault LogFile::verify_step(std::size_t t, const Chain& previous, StepDigests& digests,
+                              CheckpointProof& proof) const {
   const Commit record = read_commit(t);
   if (!is_sealed(record, header_.first_step + static_cast<std::int64_t>(t)))
     return fault(layout_.commit, t, "the record does not match its self-check");
@@ -54,6 +56,7 @@ LogFault LogFile::verify_step(std::size_t t, const Chain& previous, StepDigests&
   const bool trusted = digests.chain(previous) == Chain{record[1], record[2]};
   if (LogFault found = verify_outputs(t, digests, trusted); !found.dataset.empty()) return found;
   if (LogFault found = verify_rows(t, digests, trusted); !found.dataset.empty()) return found;
+  if (LogFault found = verify_checkpoint(t, digests, trusted, proof); !found.dataset.empty()) return found;
   if (trusted) return {};
   if (std::ranges::binary_search(layout_.kept, static_cast<std::int64_t>(t)))  // the others were recomputed
     return fault(layout_.digest[static_cast<std::size_t>(Section::pool)], t, "the digests do not continue the chain");
@@ -123,13 +126,44 @@ LogFault LogFile::verify_row_digests(std::size_t t, std::size_t slot, std::size_
   return {};
 }
 
+/// A checkpoint's bytes have to give the step's pool digest.
+LogFault LogFile::verify_checkpoint(std::size_t t, const StepDigests& digests, bool trusted,
+                                    CheckpointProof& proof) const {
+  if (layout_.checkpoint.empty()) return {};
+  proof.note_rows(t, digests);
+  const auto kept = std::ranges::lower_bound(layout_.checkpoints, static_cast<std::int64_t>(t));
+  if (kept == layout_.checkpoints.end() || *kept != static_cast<std::int64_t>(t)) return {};
+  const std::size_t c = static_cast<std::size_t>(kept - layout_.checkpoints.begin());
+  for (std::size_t slot = 0; slot < header_.layers.size(); ++slot) {
+    const LogFault found = verify_checkpoint_layer(t, c, slot, digests, trusted, proof);
+    if (!found.dataset.empty()) return found;
+  }
+  return {};
+}
+
+LogFault LogFile::verify_checkpoint_layer(std::size_t t, std::size_t c, std::size_t slot, const StepDigests& digests,
+                                          bool trusted, CheckpointProof& proof) const {
+  std::vector<BlockDigest> blocks;
+  Bytes recurrent(header_.model.state_bytes()), conv(header_.model.conv_bytes());
+  for (std::size_t i = 0; i < header_.checkpoint_blocks.size(); ++i) {
+    read(layout_.checkpoint[0], {c, slot, i}, recurrent);
+    read(layout_.checkpoint[1], {c, slot, i}, conv);
+    blocks.push_back(digest_block(header_.model, recurrent, conv));
+  }
+  const auto culprit = proof.check(slot, blocks, digests.layer(Section::pool, slot)[0]);
+  if (!culprit) return {};
+  const std::string where = "layer " + std::to_string(header_.layers[slot]);
+  if (trusted) return fault(layout_.checkpoint[culprit->conv], t, where + ", " + culprit->where + kAltered);
+  return fault(layout_.digest[static_cast<std::size_t>(Section::pool)], t, where + kAlteredDigest);
+}
+
 /// Behind the complete steps nothing may look like a record. An interrupted run leaves a blank there, or the first bytes of
 /// the record that its digests ask for.
-LogFault LogFile::verify_rest(const Chain& last, StepDigests& digests) const {
+LogFault LogFile::verify_rest(const Chain& last, StepDigests& digests, CheckpointProof& proof) const {
   const std::size_t first = static_cast<std::size_t>(complete_);
   const std::int64_t step = header_.first_step + complete_;
   const Commit record = read_commit(first);
-  if (is_sealed(record, step)) return verify_step(first, last, digests);
+  if (is_sealed(record, step)) return verify_step(first, last, digests, proof);
   read_digests(first, digests);
   if (!is_begun(record, seal(step, digests.chain(last))))
     return fault(layout_.commit, first, "the record does not match its self-check");

@@ -12,6 +12,24 @@ std::size_t size(std::int64_t count) { return static_cast<std::size_t>(count); }
 
 }  // namespace
 
+/// The last complete checkpoint carries the run over everything before it: `resume_log` has verified the steps up to there.
+std::int64_t FileLogWriter::start(Pool& pool) {
+  GDNSIM_CHECK(!started_ && done_ == 0);
+  const std::unique_ptr<LogFile> log = std::move(resumed_);
+  const std::vector<std::int64_t> found = log ? log->checkpoints() : std::vector<std::int64_t>{};
+  if (found.empty()) return 0;
+  for (int layer : header_.layers) {
+    log->read_checkpoint(found.back(), layer, pool);
+    for (std::int32_t block : header_.checkpoint_blocks) pool_.touch(layer, block);
+  }
+  started_ = true;
+  checkpoints_ = found.size();
+  done_ = found.back() - header_.first_step + 1;
+  kept_ = size(std::ranges::lower_bound(layout_.kept, done_) - layout_.kept.begin());
+  chain_ = log->chain_after(found.back());
+  return found.back() + 1;
+}
+
 /// A run that starts in the middle was given a pool that is not all zeros.
 void FileLogWriter::before(std::int64_t step, int, const StepPlan&, Pool&) {
   if (!started_ && step > 0)
@@ -34,6 +52,7 @@ void FileLogWriter::after(const StepView& view) {
   write_rows(view, slot);
   if (options_.audit) pool_.touch_all(view.layer);
   digests_.layer(Section::pool, slot)[0] = pool_.digest(view.pool, view.layer);
+  if (at_checkpoint()) write_checkpoint(view.pool, view.layer, slot);
 }
 
 /// What was not computed (an opaque step, a layer without a norm) is zeros with digest 0.
@@ -57,20 +76,40 @@ void FileLogWriter::write_rows(const StepView& view, std::size_t slot) {
   for (std::size_t row = 0; row < view.plan.block.size(); ++row) {
     const std::int32_t block = logged_block(view.plan, row);
     if (block >= 0) {
-      const BlockDigest digest = pool_.hash(view.pool, view.layer, block, recurrent_, conv_);
+      const BlockDigest digest = pool_.hash(view.pool, view.layer, block, look_);
       std::ranges::copy(digest.heads, heads.subspan(row * HV, HV).begin());
       convs[row] = digest.conv;
-    } else {
-      recurrent_.assign(kept ? header_.model.state_bytes() : 0, std::byte{0});
-      conv_.assign(kept ? header_.model.conv_bytes() : 0, std::byte{0});
+      if (kept) write_state(slot, row, look_.recurrent(), look_.conv());
+    } else if (kept) {
+      const std::span<const std::byte> blank = zeros(std::max(header_.model.state_bytes(), header_.model.conv_bytes()));
+      write_state(slot, row, blank.first(header_.model.state_bytes()), blank.first(header_.model.conv_bytes()));
     }
-    if (kept) write_state(slot, row);
   }
 }
 
-void FileLogWriter::write_state(std::size_t slot, std::size_t row) {
-  put(layout_.state[0], {kept_, slot, row}, recurrent_);
-  put(layout_.state[1], {kept_, slot, row}, conv_);
+void FileLogWriter::write_state(std::size_t slot, std::size_t row, std::span<const std::byte> recurrent,
+                                std::span<const std::byte> conv) {
+  put(layout_.state[0], {kept_, slot, row}, recurrent);
+  put(layout_.state[1], {kept_, slot, row}, conv);
+}
+
+bool FileLogWriter::at_checkpoint() const {
+  return checkpoints_ < layout_.checkpoints.size() && layout_.checkpoints[checkpoints_] == done_;
+}
+
+/// The pool digest, just taken, is what proves these bytes; so no other block may have changed.
+void FileLogWriter::write_checkpoint(const Pool& pool, int layer, std::size_t slot) {
+  if (pool_.digest_of_only(layer, header_.checkpoint_blocks) != digests_.layer(Section::pool, slot)[0]) {
+    failure_ = path_ + ": step " + std::to_string(header_.first_step + done_) + ", layer " + std::to_string(layer) +
+               ": a block that no row or event named has changed: a checkpoint cannot hold that";
+    throw Error(failure_);
+  }
+  if (done_ < known_) return;
+  for (std::size_t i = 0; i < header_.checkpoint_blocks.size(); ++i) {
+    look_.at(pool, layer, header_.checkpoint_blocks[i]);
+    put(layout_.checkpoint[0], {checkpoints_, slot, i}, look_.recurrent());
+    put(layout_.checkpoint[1], {checkpoints_, slot, i}, look_.conv());
+  }
 }
 
 void FileLogWriter::step_done(std::int64_t step) {
@@ -83,6 +122,7 @@ void FileLogWriter::step_done(std::int64_t step) {
   else
     write_commit(record);
   if (header_.state.keeps(done_, header_.steps)) ++kept_;
+  if (at_checkpoint()) ++checkpoints_;
   ++done_;
   layers_done_ = 0;
   digests_.clear();

@@ -8,6 +8,7 @@
 
 #include "gdnsim/log.hpp"
 #include "log_chain.hpp"
+#include "log_file.hpp"
 #include "log_layout.hpp"
 #include "pool_digest.hpp"
 #include "raw_file.hpp"
@@ -16,9 +17,9 @@ namespace gdnsim {
 
 class FileLogWriter final : public LogWriter {
  public:
-  /// `known` steps are complete in the file already: they are recomputed and compared with their records, not written.
+  /// `resumed` is what the file holds already: its complete steps are recomputed and compared with their records, not written.
   FileLogWriter(std::string path, const LogHeader& header, const LogOptions& options, LogLayout layout, RawFile file,
-                std::int64_t known)
+                std::unique_ptr<LogFile> resumed)
       : path_(std::move(path)),
         header_(header),
         options_(options),
@@ -27,7 +28,8 @@ class FileLogWriter final : public LogWriter {
         pool_(header.model, header.layers),
         digests_(layout_),
         chain_(header_digest(header_parts(header))),
-        known_(known) {}
+        resumed_(std::move(resumed)),
+        known_(resumed_ ? resumed_->steps() : 0) {}
 
   void event_applied(const Event& event, int layer, Pool&) override {
     if (event.kind != EventKind::free) pool_.touch(layer, event.block);
@@ -38,6 +40,8 @@ class FileLogWriter final : public LogWriter {
 
   std::int64_t committed() const override { return std::max(done_, known_); }
   std::uint64_t bytes_written() const override { return bytes_written_; }
+  std::int64_t start(Pool& pool) override;
+  std::array<std::uint64_t, 2> chain() const override { return chain_; }
   void close() override;
 
  private:
@@ -46,7 +50,10 @@ class FileLogWriter final : public LogWriter {
   }
   void write_outputs(const StepView& view, std::size_t slot);
   void write_rows(const StepView& view, std::size_t slot);
-  void write_state(std::size_t slot, std::size_t row);
+  void write_state(std::size_t slot, std::size_t row, std::span<const std::byte> recurrent,
+                   std::span<const std::byte> conv);
+  void write_checkpoint(const Pool& pool, int layer, std::size_t slot);
+  bool at_checkpoint() const;
   void compare_commit(const Commit& record);
   void write_commit(const Commit& record);
   void sync(const char* what);
@@ -60,15 +67,18 @@ class FileLogWriter final : public LogWriter {
   const LogLayout layout_;
   RawFile file_;
   PoolDigest pool_;
-  StepDigests digests_;  // of the step under way
-  Chain chain_;          // of the last step done
+  StepDigests digests_;               // of the step under way
+  Chain chain_;                       // of the last step done
+  std::unique_ptr<LogFile> resumed_;  // until the first step
   const std::int64_t known_;
   bool started_ = false;
   std::int64_t done_ = 0;        // logged steps done, written or compared
   std::size_t layers_done_ = 0;  // of the step under way
   std::size_t kept_ = 0;         // snapshots among the steps done
+  std::size_t checkpoints_ = 0;  // among the steps done
   std::uint64_t bytes_written_ = 0;
-  Bytes zeros_, recurrent_, conv_;
+  Bytes zeros_;
+  BlockLook look_;
   std::string failure_;
 };
 

@@ -6,14 +6,26 @@
 
 namespace gdnsim {
 
-PoolDigest::PoolDigest(const Model& model, std::vector<int> layers)
-    : model_(model), layers_(std::move(layers)), recurrent_(model.state_bytes()), conv_(model.conv_bytes()) {
-  const std::uint64_t zero = digest_block(model_, recurrent_, conv_).block;
+void BlockLook::at(const Pool& pool, int layer, std::int32_t block) {
+  if (const auto* host = dynamic_cast<const HostPool*>(&pool)) {
+    recurrent_ = host->recurrent(layer, block);
+    conv_ = host->conv(layer, block);
+    return;
+  }
+  recurrent_copy_.resize(pool.model().state_bytes());
+  conv_copy_.resize(pool.model().conv_bytes());
+  pool.read(layer, block, recurrent_copy_, conv_copy_);
+  recurrent_ = recurrent_copy_;
+  conv_ = conv_copy_;
+}
+
+PoolDigest::PoolDigest(const Model& model, std::vector<int> layers) : model_(model), layers_(std::move(layers)) {
+  zero_ = digest_block(model_, Bytes(model_.state_bytes()), Bytes(model_.conv_bytes())).block;
   Layer fresh;
   fresh.stale.resize(static_cast<std::size_t>(model_.num_blocks));
   fresh.shares.resize(fresh.stale.size());
   for (std::size_t block = 0; block < fresh.shares.size(); ++block) {
-    fresh.shares[block] = pool_share(zero, static_cast<std::int64_t>(block));
+    fresh.shares[block] = pool_share(zero_, static_cast<std::int64_t>(block));
     fresh.sum += fresh.shares[block];
   }
   pools_.assign(layers_.size(), fresh);
@@ -41,22 +53,41 @@ BlockDigest PoolDigest::hash(const Pool& pool, int layer, std::int32_t block, By
   recurrent.resize(model_.state_bytes());
   conv.resize(model_.conv_bytes());
   pool.read(layer, block, recurrent, conv);
-  BlockDigest digest = digest_block(model_, recurrent, conv);
+  const BlockDigest digest = digest_block(model_, recurrent, conv);
+  replace(layer, block, digest);
+  return digest;
+}
+
+BlockDigest PoolDigest::hash(const Pool& pool, int layer, std::int32_t block, BlockLook& look) {
+  look.at(pool, layer, block);
+  const BlockDigest digest = digest_block(model_, look.recurrent(), look.conv());
+  replace(layer, block, digest);
+  return digest;
+}
+
+void PoolDigest::replace(int layer, std::int32_t block, const BlockDigest& digest) {
   Layer& sums = at(layer);
   std::uint64_t& share = sums.shares[static_cast<std::size_t>(block)];
   sums.sum -= share;
   share = pool_share(digest.block, block);
   sums.sum += share;
   sums.stale[static_cast<std::size_t>(block)] = false;
-  return digest;
 }
 
 std::uint64_t PoolDigest::digest(const Pool& pool, int layer) {
   Layer& sums = at(layer);
   for (std::int32_t block : sums.touched)
-    if (sums.stale[static_cast<std::size_t>(block)]) hash(pool, layer, block, recurrent_, conv_);
+    if (sums.stale[static_cast<std::size_t>(block)]) hash(pool, layer, block, look_);
   sums.touched.clear();
   return sums.sum;
+}
+
+std::uint64_t PoolDigest::digest_of_only(int layer, std::span<const std::int32_t> blocks) {
+  const Layer& sums = at(layer);
+  std::uint64_t sum = 0;
+  for (std::int32_t block = 0; block < model_.num_blocks; ++block) sum += pool_share(zero_, block);
+  for (std::int32_t block : blocks) sum += sums.shares[static_cast<std::size_t>(block)] - pool_share(zero_, block);
+  return sum;
 }
 
 }  // namespace gdnsim

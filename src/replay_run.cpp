@@ -25,7 +25,9 @@ ReplayObserver::ReplayObserver(Stream& stream, Recording& recording, const Optio
       comparer_(stream.model(), options.layer, log_ != nullptr),
       pool_digest_(stream.model(), {options.layer}),
       got_recurrent_(stream.model().state_bytes()),
-      got_conv_(stream.model().conv_bytes()) {}
+      got_conv_(stream.model().conv_bytes()) {
+  if (options.from_checkpoint) pool_digest_.touch_all(options.layer);
+}
 
 void ReplayObserver::event_applied(const Event& event, int layer, Pool&) {
   if (event.kind == EventKind::copy)

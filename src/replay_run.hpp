@@ -20,6 +20,7 @@ class ReplayObserver final : public Observer {
     bool local = false;
     std::function<void()> on_step;
     bool stop_at_first = false;
+    bool from_checkpoint = false;  // the pool is not all zeros at the first step that is run
   };
   ReplayObserver(Stream& stream, Recording& recording, const Options& options);
 

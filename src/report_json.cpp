@@ -57,6 +57,8 @@ Json near_json(const Divergence& d) {
   return {{"from", d.near.from}, {"got", got}, {"want", want}};
 }
 
+}  // namespace
+
 Json divergence_json(const Divergence& d) {
   Json j{{"step", d.step}, {"layer", d.layer}, {"layer_id", d.layer_id}, {"tap", name_of(d.tap)}};
   set_if(j, "row", d.row);
@@ -78,6 +80,8 @@ Json divergence_json(const Divergence& d) {
   j["from_step"] = d.from_step;
   return j;
 }
+
+namespace {
 
 Json inner_json(const std::vector<InnerValue>& inner) {
   Json all = Json::array();

@@ -83,6 +83,8 @@ inline constexpr std::string_view kContract = "contract";
 inline constexpr std::string_view kOut = "out";
 inline constexpr std::string_view kDigest = "digest";
 inline constexpr std::string_view kPool = "pool";
+inline constexpr std::string_view kCheckpoint = "checkpoint";
+inline constexpr std::string_view kEvery = "every";  // attribute of /checkpoint: M
 inline constexpr std::string_view kCommit = "commit";
 
 inline constexpr std::string_view kProvenance = "provenance";

@@ -36,6 +36,7 @@ void add_contracts(CLI::App& root, Job& job);
 void add_backends(CLI::App& root, Job& job);
 void add_fit(CLI::App& root, Job& job);
 void add_explain(CLI::App& root, Job& job);
+void add_bisect(CLI::App& root, Job& job);
 
 /// --json, --html (commands that print a Report), --force, --quiet, --no-progress.
 struct OutputOptions {

@@ -3,6 +3,7 @@
 
 #include "cli.hpp"
 #include "gdnsim/error.hpp"
+#include "gdnsim/explain.hpp"
 
 namespace gdnsim::tools {
 namespace {
@@ -86,6 +87,9 @@ int run(const Options& options) {
 
   const ReplayResult result = replay(input.stream(), recording, *chosen.backend, replay_options);
   Report report = report_of(result);
+  if (report.verdict == Verdict::diverged)
+    if (auto noise = not_repeatable(input.stream(), recording, result.slice))
+      report.mechanisms.push_back(std::move(*noise));
   report.files = {options.file};
   report.subject = subject_of(input, input.stream(), result.slice);
   report.inner = inner_values(input.stream(), recording, *chosen.backend, result);

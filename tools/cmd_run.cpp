@@ -2,6 +2,7 @@
 #include <unistd.h>
 
 #include <array>
+#include <csignal>
 #include <ctime>
 #include <filesystem>
 #include <iostream>
@@ -15,7 +16,7 @@ namespace gdnsim::tools {
 namespace {
 
 struct Options {
-  std::string file, log, contract = "auto", state = "full", taps;
+  std::string file, log, contract = "auto", state = "full", checkpoint = "none", taps;
   bool no_provenance = false, resume = false;
   LogOptions log_options;
   SliceOptions slice;
@@ -66,6 +67,34 @@ std::vector<std::pair<std::string, std::string>> provenance(const Options& optio
           {"contract_chosen_by", chosen_by}};
 }
 
+/// While one lives, the first SIGINT or SIGTERM only asks the run to end after the step under way; a second one kills. What was
+/// ignored when the program started (nohup) stays ignored.
+class Interruption {
+ public:
+  Interruption() {
+    asked_ = 0;
+    for (std::size_t i = 0; i < kSignals.size(); ++i) {
+      struct sigaction action = {};
+      action.sa_handler = [](int number) { asked_ = number; };
+      action.sa_flags = static_cast<int>(SA_RESETHAND);
+      sigaction(kSignals[i], nullptr, &before_[i]);
+      if (before_[i].sa_handler != SIG_IGN) sigaction(kSignals[i], &action, nullptr);
+    }
+  }
+  Interruption(const Interruption&) = delete;
+  Interruption& operator=(const Interruption&) = delete;
+  ~Interruption() {
+    for (std::size_t i = 0; i < kSignals.size(); ++i) sigaction(kSignals[i], &before_[i], nullptr);
+  }
+  static bool asked() { return asked_ != 0; }
+  static const char* name() { return asked_ == SIGINT ? "SIGINT" : "SIGTERM"; }
+
+ private:
+  static constexpr std::array<int, 2> kSignals{SIGINT, SIGTERM};
+  static inline volatile std::sig_atomic_t asked_ = 0;
+  std::array<struct sigaction, 2> before_{};
+};
+
 /// Hands the logged steps to the writer; earlier steps only carry the state.
 class Recorder final : public Observer {
  public:
@@ -79,6 +108,7 @@ class Recorder final : public Observer {
     log_.step_done(step);
     progress_.update(step + 1, slice_.last_step, log_.bytes_written());
   }
+  bool enough() const override { return Interruption::asked(); }
 
  private:
   LogWriter& log_;
@@ -97,7 +127,8 @@ void offer_resume(const Options& options) {
     return;  // not a log: `create_log` says what is there
   }
   if (complete < declared)
-    throw error(options.log, ": is incomplete (", complete, " of ", declared, " steps); --resume goes on with it, --force replaces it");
+    throw error(options.log, ": is incomplete (", complete, " of ", declared,
+                " steps); --resume goes on with it, --force replaces it");
 }
 
 LogHeader make_header(const Options& options, Stream& stream, const Slice& slice, const ContractSet& contracts) {
@@ -111,6 +142,8 @@ LogHeader make_header(const Options& options, Stream& stream, const Slice& slice
   header.rows = stream.rows();
   header.taps = parse_taps(options.taps);
   header.state = state_policy_from(options.state);
+  header.checkpoint_every = checkpoint_every_from(options.checkpoint);
+  if (header.checkpoint_every > 0) header.checkpoint_blocks = named_blocks(stream, slice.last_step);
   for (std::int64_t step = slice.first_step; step < slice.last_step; ++step) header.plans.push_back(stream.plan(step));
   return header;
 }
@@ -136,18 +169,26 @@ int run(const Options& options) {
 
   LogOptions log_options = options.log_options;
   log_options.force = options.output.force;
-  const Simulation simulation{stream, *chosen.backend, contract.contracts, slice.layers, slice.last_step, header.taps};
+  Simulation simulation{stream, *chosen.backend, contract.contracts, slice.layers, slice.last_step, header.taps};
   const auto pool = chosen.backend->make_pool(stream.model(), slice.layers);
   const bool resume = options.resume && std::filesystem::exists(options.log);
+  const Interruption interruption;
   const auto log = resume ? resume_log(options.log, header, log_options) : create_log(options.log, header, log_options);
+  simulation.first_step = log->start(*pool);
+  if (resume)
+    say(options.output, options.log + ": " + std::to_string(log->committed()) + " of " + std::to_string(header.steps) +
+                            " steps are complete; computing from step " + std::to_string(simulation.first_step));
   {
     Progress progress("run", options.output);
     Recorder recorder(*log, slice, progress);
     simulate(simulation, *pool, recorder);
   }
   log->close();
+  if (log->committed() < header.steps)
+    throw error(options.log, ": interrupted by ", Interruption::name(), ": ", log->committed(), " of ", header.steps,
+                " steps are complete; --resume goes on with it");
 
-  const auto chain = open_log(options.log)->chain();
+  const auto chain = log->chain();
   std::array<char, 40> digest{};
   std::snprintf(digest.data(), digest.size(), "%016llx%016llx", static_cast<unsigned long long>(chain[1]),
                 static_cast<unsigned long long>(chain[0]));
@@ -180,6 +221,10 @@ void add_run(CLI::App& root, Job& job) {
   command->add_option("--contract", options->contract, "auto, a preset's name or a contract file")
       ->capture_default_str();
   command->add_option("--state", options->state, "states to keep: full, every:N or digest")->capture_default_str();
+  command
+      ->add_option("--checkpoint", options->checkpoint,
+                   "whole pools to keep, for --resume and bisect to start from: none or every:M")
+      ->capture_default_str();
   command->add_option("--taps", options->taps, "values to keep (default conv_out,core_out,norm_out)")
       ->type_name("LIST")
       ->check(not_empty());
@@ -187,9 +232,10 @@ void add_run(CLI::App& root, Job& job) {
       ->add_option("--sync", options->log_options.sync,
                    "fdatasync every N steps (against power loss; a kill needs none)")
       ->check(CLI::Range(0, 1 << 30));
-  command->add_flag(
-      "--resume", options->resume,
-      "go on with an interrupted log: complete steps are recomputed and compared, the file ends in the same bytes");
+  command->add_flag("--resume", options->resume,
+                    "go on with an interrupted log, from its last checkpoint or from the start: complete steps are "
+                    "recomputed and compared, the "
+                    "file ends in the same bytes");
   command->add_flag("--audit", options->log_options.audit,
                     "rehash the whole pool every step, so that a write to a block nobody named is seen");
   command->add_flag("--no-provenance", options->no_provenance,

@@ -6,7 +6,7 @@ import numpy as np
 import toy_faults as faults
 from cases_blocks import BF16, F32CONV, WIDE, stale_stream
 from explain_case import ABSENT, Case, Want, block_of, everywhere, row_of, unused
-from toy_engine import Hooks
+from toy_engine import Hooks, run_engine
 from toy_faults import BOTH, REC
 from toy_step import Model, f32, to_bf16
 from toy_trace import DEFAULT_TAPS, INNER_TAPS, make_stream
@@ -192,6 +192,16 @@ def composed():
             Want("write-missing", step=2, layer=1, row=row),
             Want("wrong-block", step=6, layer=1, row=other, block=unused(s)),
         ],
+    )
+    s = make_stream(147)
+    row, rules = row_of(s, 0), faults.computes(qk_eps="mean")
+    # The earlier state is the one that this engine made.
+    back = faults.reads_position(run_engine(s, rules), 6, 1, row, -2)
+    yield Case(
+        "qk-eps and a state of two tokens before",
+        s,
+        rules + back,
+        [everywhere("qk-eps"), Want("wrong-position", step=6, layer=1, row=row)],
     )
     s = make_stream(144)
     yield Case(

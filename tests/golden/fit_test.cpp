@@ -1,5 +1,5 @@
-// fit on recordings made under contracts that it is not told: drawn at random, far from every preset, on both paths, with
-// a fault in a row. What counts is that every recorded bit comes out, not that the same words are found.
+// fit on recordings made under contracts that it is not told: drawn at random, far from every preset, on both paths,
+// with a fault in a row. What counts is that every recorded bit comes out, not that the same words are found.
 #include <doctest/doctest.h>
 
 #include <gdnsim/fit.hpp>

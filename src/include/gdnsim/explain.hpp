@@ -3,6 +3,7 @@
 #pragma once
 
 #include <functional>
+#include <optional>
 #include <string>
 #include <vector>
 
@@ -25,6 +26,9 @@ struct Explanation {
   std::vector<std::string> tried;     // what was re-run: "wrong-block: 12 re-runs, none gives the recorded bits"
   bool complete = false;              // with all mechanisms together every recorded bit is reproduced
 };
+
+/// Where the recording repeats a step the repeats must agree; when they do not: `not-repeatable`, said before any comparison.
+std::optional<Mechanism> not_repeatable(Stream& stream, Recording& recording, const Slice& slice);
 
 /// Throws what `replay` throws.
 Explanation explain(Stream& stream, Recording& recording, Backend& backend, const ExplainOptions& options);

@@ -37,7 +37,8 @@ struct Undecided {
   std::string because;  // set when the data hold nothing that the field acts on
 };
 
-/// A row of a step that a stage's contract does not give although it gives the others: a fault is there, not arithmetic.
+/// A row of a step that a stage's contract does not give although it gives the others: a fault is there, not
+/// arithmetic.
 struct FitRow {
   std::string stage;
   std::int64_t step = 0;
@@ -75,9 +76,10 @@ struct FitResult {
   bool out_of_time = false;
 };
 
-/// The best contract for one layer's steps of one path, first_step .. last_step - 1, and whether it is exact there. Only steps
-/// that start from known states are looked at: the first 32 of those. Steps of the other path that lie between are run
-/// under `other` where it is given; without it their blocks count as unknown until something recorded them.
+/// The best contract for one layer's steps of one path, first_step .. last_step - 1, and whether it is exact there.
+/// Only steps that start from known states are looked at: the first 32 of those. Steps of the other path that lie
+/// between are run under `other` where it is given; without it their blocks count as unknown until something recorded
+/// them.
 FitPath fit_layer(Stream& stream, Recording& recording, Backend& backend, int layer, Path path, std::int64_t first_step,
                   std::int64_t last_step, double seconds, const Contract* other = nullptr);
 

@@ -24,6 +24,8 @@ struct StatePolicy {
 };
 /// "full", "every:N" or "digest"; throws Error otherwise.
 StatePolicy state_policy_from(const std::string& text);
+/// "none" (0) or "every:M" with M of 1 or more; throws Error otherwise.
+std::int64_t checkpoint_every_from(const std::string& text);
 
 struct LogHeader {
   Model model;
@@ -36,9 +38,14 @@ struct LogHeader {
   int rows = 0;
   TapSet taps{Tap::conv_out, Tap::core_out, Tap::norm_out};
   StatePolicy state;
-  std::vector<StepPlan> plans;                                  // [steps]
+  std::int64_t checkpoint_every = 0;  // M: the whole pool is kept after each Mth logged step but the last; 0: never
+  std::vector<std::int32_t> checkpoint_blocks;  // ascending: all that can be other than zeros up to the last step
+  std::vector<StepPlan> plans;                  // [steps]
   std::vector<std::pair<std::string, std::string>> provenance;  // empty with --no-provenance
 };
+
+/// What `checkpoint_blocks` has to list: every block that an event or a row named before `last_step`.
+std::vector<std::int32_t> named_blocks(const Stream& stream, std::int64_t last_step);
 
 /// Bytes the finished file will take, to be shown before the run; exact but for a few pages of metadata.
 std::uint64_t log_size(const LogHeader& header);
@@ -48,6 +55,11 @@ class LogWriter : public Observer {
  public:
   virtual std::int64_t committed() const = 0;  // steps whose commit record is written
   virtual std::uint64_t bytes_written() const = 0;
+  /// Before the first step of a run: where it has to start. A log that was taken up again puts the pool of its last complete
+  /// checkpoint into `pool` (all zeros so far) and names the step after it (Simulation::first_step); else 0, nothing done.
+  virtual std::int64_t start(Pool& pool) = 0;
+  /// The chain digest of the last step done.
+  virtual std::array<std::uint64_t, 2> chain() const = 0;
   virtual void close() = 0;  // throws Error when a write or a sync failed
 };
 
@@ -61,9 +73,9 @@ struct LogOptions {
 /// `force` is false, when another writer holds it, or when the disk cannot hold it; then nothing is left behind.
 std::unique_ptr<LogWriter> create_log(const std::string& path, const LogHeader& header, const LogOptions& options);
 
-/// Takes up an interrupted log of the same run, locked and verified. Simulate from step 0 again: complete steps are recomputed
-/// and compared with their records (Error when they differ), the rest is written; the file ends in the same bytes as an
-/// uninterrupted run's. Provenance stays the first run's.
+/// Takes up an interrupted log of the same run, locked and verified. Simulate from step 0 again, or from where `start` says:
+/// complete steps are recomputed and compared with their records (Error when they differ), the rest is written; the file ends
+/// in the same bytes as an uninterrupted run's. Provenance stays the first run's.
 std::unique_ptr<LogWriter> resume_log(const std::string& path, const LogHeader& header, const LogOptions& options);
 
 /// What is wrong with a log: the first bad dataset and step, or nothing.
@@ -83,8 +95,15 @@ class Log : public Recording {
   virtual std::vector<std::uint64_t> digest_conv(std::int64_t step, int layer) = 0;       // [B]
   virtual std::uint64_t digest_pool(std::int64_t step, int layer) = 0;
   virtual std::vector<std::uint64_t> digest_out(std::int64_t step, int layer) = 0;  // [taps]
+  /// Steps after which the whole pool is kept, complete ones only, ascending.
+  virtual std::vector<std::int64_t> checkpoints() const = 0;
+  /// Writes one layer's listed blocks (header().checkpoint_blocks) into `pool`; the others must be zeros already. Throws Error
+  /// when the step has no checkpoint or its bytes do not match the step's pool digest.
+  virtual void read_checkpoint(std::int64_t step, int layer, Pool& pool) = 0;
   /// The chain digest of the last complete step: equal chains mean equal logs up to there.
   virtual std::array<std::uint64_t, 2> chain() = 0;
+  /// The same after any complete step: it covers that step and all before it.
+  virtual std::array<std::uint64_t, 2> chain_at(std::int64_t step) = 0;
   /// Recomputes every digest of the complete steps and the chain; returns the first fault, empty `dataset` when whole.
   virtual LogFault verify() = 0;
 };

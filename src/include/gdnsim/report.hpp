@@ -45,6 +45,8 @@ void print_text(std::ostream& out, const Report& report);
 /// "verdict: match, compared 12345, differing 0"
 std::string verdict_line(const Report& report);
 nlohmann::ordered_json to_json(const Report& report);
+/// One divergence, as the report's `first`.
+nlohmann::ordered_json divergence_json(const Divergence& divergence);
 /// JSON for people to read too: indented, short lists of numbers on one line, no line break at the end.
 std::string json_text(const nlohmann::ordered_json& json);
 /// One page that needs nothing else: the report for looking (src/report_page.html).

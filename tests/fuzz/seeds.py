@@ -1,0 +1,86 @@
+#!/usr/bin/env python3
+"""Writes the fuzzer's seeds with the program itself, and its traces as other HDF5 writers would store them.
+
+    seeds.py PROGRAM OUT
+
+Also what earlier runs found: CORPUS/*.z next to this script, zlib-compressed. Without h5py the variants are left out.
+"""
+
+import glob
+import json
+import os
+import subprocess
+import sys
+import tempfile
+import zlib
+
+HERE = os.path.dirname(os.path.abspath(__file__))
+VARIANTS = ("plain", "latest", "latest_extendible", "chunks", "deflate", "fletcher", "extendible", "words", "python_values")
+RECIPE = {
+    "schema": "gdnsim.recipe/1",
+    "seed": 3,
+    "steps": 4,
+    "rows": 2,
+    "model": {"num_k_heads": 1, "num_v_heads": 2, "head_k_dim": 4, "head_v_dim": 4, "num_blocks": 4, "layer_ids": [0, 5]},
+    "schedule": {"running": 2, "length": [2, 3]},
+}
+STATES = ("full", "every:2", "digest")
+
+
+def call(program, *arguments):
+    done = subprocess.run([program, *arguments], capture_output=True, text=True, check=False)
+    if done.returncode != 0:
+        sys.exit(f"seeds: {' '.join(arguments)}: exit {done.returncode}: {done.stderr}")
+    return done.stdout
+
+
+def logs(program, recipe, out):
+    run = ("run", recipe, "--contract", "golden", "--backend", "golden", "--quiet", "-o")
+    for state in STATES:
+        call(program, *run, os.path.join(out, f"log-{state.replace(':', '')}.h5"), "--state", state, "--no-provenance")
+    call(program, *run, os.path.join(out, "log-provenance.h5"), "--layers", "1", "--steps", "1:4")
+    if "--checkpoint" in call(program, "run", "--help"):
+        call(program, *run, os.path.join(out, "log-checkpoint.h5"), "--state", "digest", "--checkpoint", "every:1")
+
+
+def cut_short(out):
+    """A log whose last record was never written: its reader goes another way."""
+    import h5py
+
+    path = os.path.join(out, "log-every2.h5")
+    with h5py.File(path, "r") as file:
+        commit = file["commit"]
+        at = commit.id.get_offset() + 32 * (commit.shape[0] - 1)
+    with open(path, "rb") as stream:
+        data = stream.read()
+    with open(os.path.join(out, "log-incomplete.h5"), "wb") as stream:
+        stream.write(data[:at] + bytes(32) + data[at + 32:])
+
+
+def main():
+    program, out = os.path.abspath(sys.argv[1]), sys.argv[2]
+    os.makedirs(out, exist_ok=True)
+    with tempfile.TemporaryDirectory() as folder:
+        recipe, trace = os.path.join(folder, "recipe.json"), os.path.join(out, "trace.h5")
+        with open(recipe, "w", encoding="utf-8") as stream:
+            json.dump(RECIPE, stream)
+        call(program, "synth", recipe, "-o", trace, "--record", "--quiet")
+        call(program, "synth", recipe, "-o", os.path.join(out, "trace-inputs.h5"), "--quiet")
+        logs(program, recipe, out)
+        try:
+            sys.path.insert(0, os.path.join(HERE, "..", "support"))
+            import odd_hdf5
+        except ImportError:
+            odd_hdf5 = None
+        if odd_hdf5:
+            for name in VARIANTS:
+                odd_hdf5.VARIANTS[name](trace, os.path.join(out, f"trace-{name}.h5"))
+            cut_short(out)
+    for path in glob.glob(os.path.join(HERE, "corpus", "*.z")):
+        with open(path, "rb") as stream, open(os.path.join(out, os.path.basename(path)[:-2]), "wb") as target:
+            target.write(zlib.decompress(stream.read()))
+    print(len(os.listdir(out)))
+
+
+if __name__ == "__main__":
+    main()
