@@ -113,13 +113,17 @@ File File::open(const std::string& path) {
 }
 
 File File::create(const std::string& path, const std::string& messages_as, std::uint64_t align_from) {
-  start_library();
-  File file;
-  file.path_ = messages_as;
   const int descriptor = ::open(path.c_str(), O_WRONLY | O_CREAT | O_EXCL | O_CLOEXEC, 0666);
   if (descriptor < 0) throw error(messages_as, ": cannot be created: ", errno_text(errno));
   ::close(descriptor);
-  file.out_ = RawFile(path, RawFile::Mode::write, messages_as);
+  return create(RawFile(path, RawFile::Mode::write, messages_as), messages_as, align_from);
+}
+
+File File::create(RawFile out, const std::string& messages_as, std::uint64_t align_from) {
+  start_library();
+  File file;
+  file.path_ = messages_as;
+  file.out_ = std::move(out);
   file.memory_.emplace(messages_as);
   const Handle access = memory_access_list(messages_as, align_from);
   const Handle creation = creation_list(H5P_FILE_CREATE, messages_as);

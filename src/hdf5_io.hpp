@@ -180,6 +180,8 @@ class File {
   /// final name, when `path` is a temporary one). Objects of `align_from` bytes or more start at multiples of 4,096; a log
   /// says 1, so that every dataset does. HDF5 works in memory (memory_file.hpp); `close` writes the file.
   static File create(const std::string& path, const std::string& messages_as, std::uint64_t align_from = 4096);
+  /// The same into a file that is there and empty.
+  static File create(RawFile out, const std::string& messages_as, std::uint64_t align_from);
 
   Group root() const;
   const std::string& path() const { return path_; }

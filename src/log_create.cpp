@@ -4,7 +4,6 @@
 #include <utility>
 
 #include <sys/stat.h>
-#include <unistd.h>
 
 #include "gdnsim/error.hpp"
 #include "log_file.hpp"
@@ -14,22 +13,6 @@
 
 namespace gdnsim {
 namespace {
-
-/// Removes a file unless it was kept.
-class Unfinished {
- public:
-  explicit Unfinished(std::string path) : path_(std::move(path)) {}
-  Unfinished(const Unfinished&) = delete;
-  Unfinished& operator=(const Unfinished&) = delete;
-  ~Unfinished() {
-    if (!path_.empty()) ::unlink(path_.c_str());
-  }
-  const std::string& path() const { return path_; }
-  void keep() { path_.clear(); }
-
- private:
-  std::string path_;
-};
 
 /// A target may be absent, or with `force` a regular file that nobody is writing.
 void require_target(const std::string& path, bool force) {
@@ -42,6 +25,13 @@ void require_target(const std::string& path, bool force) {
 
 void must(const std::string& path, int failed, const std::string& what) {
   if (failed != 0) throw error(path, ": ", what, ": ", errno_text(failed));
+}
+
+/// Said at once: reserving would fill the disk first. What the file system does not tell, `reserve` finds out.
+void require_room(const std::string& path, std::uint64_t bytes) {
+  const std::optional<std::uint64_t> room = free_bytes(path);
+  if (room && *room < bytes)
+    throw error(path, ": the disk cannot hold its ", bytes, " bytes: ", *room, " bytes are free");
 }
 
 /// Takes the lock that keeps a second writer out.
@@ -63,14 +53,15 @@ void require_same_run(const LogHeader& found, const LogHeader& wanted, const std
 
 std::unique_ptr<LogWriter> create_log(const std::string& path, const LogHeader& header, const LogOptions& options) {
   require_target(path, options.force);
-  Unfinished temporary(temporary_name(path));
-  LogLayout layout = write_skeleton(temporary.path(), path, header);
-  RawFile file(temporary.path(), RawFile::Mode::write, path);
+  static_cast<void>(lay_out(header, path));  // a header that cannot be a log is refused by the path's name
+  require_room(path, log_size(header));
+  NewFile fresh(path);
+  RawFile file = fresh.open();
   lock(file, path);
+  LogLayout layout = write_skeleton(fresh.open(), path, header);
   must(path, file.reserve(file.size()), "the disk cannot hold its " + std::to_string(file.size()) + " bytes");
   must(path, file.sync(), "the skeleton cannot be synced");
-  must(path, rename_file(temporary.path(), path, options.force), "cannot be put in place");
-  temporary.keep();
+  must(path, fresh.put_in_place(options.force), "cannot be put in place");
   return std::make_unique<FileLogWriter>(path, header, options, std::move(layout), std::move(file), nullptr);
 }
 

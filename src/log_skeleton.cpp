@@ -210,9 +210,9 @@ void find_data(const h5::Group& root, LogLayout& layout) {
 
 }  // namespace
 
-LogLayout write_skeleton(const std::string& path, const std::string& shown, const LogHeader& header) {
+LogLayout write_skeleton(RawFile out, const std::string& shown, const LogHeader& header) {
   LogLayout layout = lay_out(header, shown);
-  h5::File file = h5::File::create(path, shown, 1);
+  h5::File file = h5::File::create(std::move(out), shown, 1);
   {
     h5::Group root = file.root();
     root.set_string(kFormat, kLogFormat);

@@ -5,12 +5,13 @@
 
 #include "gdnsim/log.hpp"
 #include "log_layout.hpp"
+#include "raw_file.hpp"
 
 namespace gdnsim {
 
-/// Creates the whole file at `path` with its final size: header and provenance filled in, data datasets empty. Returns the
-/// layout with offsets. `shown` names the file in error lines.
-LogLayout write_skeleton(const std::string& path, const std::string& shown, const LogHeader& header);
+/// Makes an empty file a log of its final size: header and provenance filled in, data datasets empty. Returns the layout with
+/// offsets. `shown` names the file in error lines.
+LogLayout write_skeleton(RawFile out, const std::string& shown, const LogHeader& header);
 
 struct LogSkeleton {
   LogHeader header;

@@ -3,6 +3,7 @@
 
 #include <cstddef>
 #include <cstdint>
+#include <optional>
 #include <span>
 #include <string>
 
@@ -36,6 +37,29 @@ class RawFile {
  private:
   int descriptor_ = -1;
 };
+
+/// A file on its way to `path`. It has no name until `put_in_place`, so a kill leaves nothing; on a file system that has no such
+/// files it is called `path`.tmpPID-N meanwhile, and what killed processes left under such names goes when the next one is made.
+class NewFile {
+ public:
+  /// Throws Error: "`path`: cannot be created".
+  explicit NewFile(const std::string& path);
+  NewFile(const NewFile&) = delete;
+  NewFile& operator=(const NewFile&) = delete;
+  ~NewFile();
+  /// Opens it for writing.
+  RawFile open() const;
+  /// Gives it its name; with `replace` false never in place of an existing file (EEXIST). 0 or an errno value.
+  [[nodiscard]] int put_in_place(bool replace);
+
+ private:
+  const std::string path_;
+  int descriptor_ = -1;    // of the file without a name
+  std::string temporary_;  // its name when it needs one
+};
+
+/// Bytes that an ordinary user may still write where `path` lies; nothing where the file system cannot tell.
+std::optional<std::uint64_t> free_bytes(const std::string& path);
 
 /// True when some process, or another descriptor of this one, holds a RawFile lock on the file.
 bool is_locked(const std::string& path);

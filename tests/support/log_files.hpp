@@ -89,6 +89,26 @@ inline LogHeader header_of(const StatePolicy& policy, std::int64_t first = 0, st
   return fake_header(stream, first, steps, policy);
 }
 
+/// As header_of, with the whole pool kept after each `every` steps.
+inline LogHeader checkpointed(LogHeader header, std::int64_t every) {
+  header.checkpoint_every = every;
+  header.checkpoint_blocks = named_blocks(FakeStream(kSteps, kRows, header.model), header.first_step + header.steps);
+  return header;
+}
+
+/// Goes on with an interrupted log; the step from which it computed.
+inline std::int64_t finish_log(LogWriter& writer, const LogHeader& header) {
+  FakeStream stream(kSteps, kRows, header.model);
+  FakeBackend backend;
+  const auto pool = backend.make_pool(stream.model(), header.layers);
+  const std::int64_t first = writer.start(*pool);
+  const ContractSet contracts = contract_set("golden");
+  simulate({stream, backend, contracts, header.layers, header.first_step + header.steps, header.taps, first}, *pool,
+           writer);
+  writer.close();
+  return first;
+}
+
 inline std::string text_of_file(const std::string& path) {
   std::ifstream file(path, std::ios::binary);
   return {std::istreambuf_iterator<char>(file), {}};

@@ -10,6 +10,7 @@
 
 #include <sys/resource.h>
 #include <sys/syscall.h>
+#include <sys/wait.h>
 #include <unistd.h>
 
 #include <doctest/doctest.h>
@@ -50,15 +51,15 @@ class Shim {
 };
 
 /// Writes a whole log; how many writes that takes.
-int count_writes(const std::string& path) {
+int count_writes(const std::string& path, const LogHeader& header) {
   const Shim shim(Shim::Mode::count, 0);
-  write_log(path, header_of(state_policy_from("every:3")));
+  write_log(path, header);
   std::filesystem::remove(path);
   return Shim::calls();
 }
 
 /// A child writes a log until it is killed at write n; the number of steps that it reported before.
-int run_until_killed(const std::string& path, Shim::Mode mode, int n) {
+int run_until_killed(const std::string& path, const LogHeader& header, Shim::Mode mode, int n) {
   struct Reporter final : Observer {
     Reporter(LogWriter& w, int p) : writer(w), pipe(p) {}
     void event_applied(const Event& event, int layer, Pool& pool) override { writer.event_applied(event, layer, pool); }
@@ -78,7 +79,6 @@ int run_until_killed(const std::string& path, Shim::Mode mode, int n) {
   REQUIRE(::pipe(ends) == 0);
   const int status = in_child([&] {
     FakeStream stream(kSteps, kRows);
-    const LogHeader header = header_of(state_policy_from("every:3"));
     const Shim shim(mode, n);
     const auto writer = create_log(path, header, {false, n % 3});
     Reporter reporter(*writer, ends[1]);
@@ -168,13 +168,13 @@ TEST_CASE("interrupted calls and short writes change nothing") {
 TEST_CASE("a full disk at any write ends the run with one error that names the last complete step") {
   const Folder folder;
   const std::string path = folder / "a";
-  const int writes = count_writes(path);
+  const LogHeader header = checkpointed(header_of(state_policy_from("every:3")), 3);
+  const int writes = count_writes(path, header);
   int named = 0;
   for (int n = 0; n < writes; n += 3) {
     CAPTURE(n);
     std::filesystem::remove(path);
     FakeStream stream(kSteps, kRows);
-    const LogHeader header = header_of(state_policy_from("every:3"));
     const Shim shim(Shim::Mode::full, n);
     std::unique_ptr<LogWriter> writer;
     const std::string before = error_of([&] { writer = create_log(path, header, {}); });
@@ -198,35 +198,67 @@ TEST_CASE("a full disk at any write ends the run with one error that names the l
 
 TEST_CASE(
     "killed at every write, before it and half way through: acknowledged steps are whole, resuming gives the same "
-    "bytes") {
+    "bytes, nothing else is left") {
   const Folder folder;
   const std::string path = folder / "a", reference = folder / "reference";
-  const LogHeader header = header_of(state_policy_from("every:3"));
-  write_log(reference, header);
-  const std::string whole = text_of_file(reference);
-  const int writes = count_writes(path);
-  CHECK(writes > 100);
-  int resumed = 0;
-  for (const Shim::Mode mode : {Shim::Mode::kill, Shim::Mode::tear})
-    for (int n = 0; n < writes; ++n) {
-      CAPTURE(n);
-      std::filesystem::remove(path);
-      const int acknowledged = run_until_killed(path, mode, n);
-      if (!std::filesystem::exists(path)) continue;  // killed in the skeleton, under its temporary name
-      {
-        const auto log = open_log(path);
-        CHECK(log->steps() == acknowledged);
-        CHECK(log->verify().dataset == "");
+  for (const std::int64_t every : {0, 2}) {
+    CAPTURE(every);
+    const LogHeader plain = header_of(state_policy_from("every:3"));
+    const LogHeader header = every == 0 ? plain : checkpointed(plain, every);
+    write_log(reference, header, {true});
+    const std::string whole = text_of_file(reference);
+    const int writes = count_writes(path, header);
+    CHECK(writes > 100);
+    int resumed = 0, skipped = 0;
+    for (const Shim::Mode mode : {Shim::Mode::kill, Shim::Mode::tear})
+      for (int n = 0; n < writes; ++n) {
+        CAPTURE(n);
+        std::filesystem::remove(path);
+        const int acknowledged = run_until_killed(path, header, mode, n);
+        if (!std::filesystem::exists(path)) {  // killed in the skeleton
+          CHECK(folder.entries() == 1);
+          continue;
+        }
+        {
+          const auto log = open_log(path);
+          CHECK(log->steps() == acknowledged);
+          CHECK(log->verify().dataset == "");
+        }
+        const auto writer = resume_log(path, header, {});
+        CHECK(writer->committed() == acknowledged);
+        const std::int64_t first = finish_log(*writer, header);
+        CHECK(first == (every == 0 ? 0 : std::min<std::int64_t>(acknowledged, kSteps - 1) / every * every));
+        skipped += first > 0;
+        CHECK((text_of_file(path) == whole));
+        ++resumed;
       }
-      FakeStream stream(kSteps, kRows);
-      const auto writer = resume_log(path, header, {});
-      CHECK(writer->committed() == acknowledged);
-      fake_run(stream, header, *writer);
-      writer->close();
-      CHECK((text_of_file(path) == whole));
-      ++resumed;
-    }
-  CHECK(resumed > 200);
+    CHECK(resumed > 200);
+    CHECK((every == 0 || skipped > 100));
+  }
+}
+
+TEST_CASE("what killed processes left beside a log goes when the next one is made, what is alive stays") {
+  const Folder folder;
+  const int dead = ::fork();
+  if (dead == 0) ::_exit(0);
+  REQUIRE(::waitpid(dead, nullptr, 0) == dead);
+  const std::string gone = folder / ("a.tmp" + std::to_string(dead) + "-0");
+  const std::string mine = folder / ("a.tmp" + std::to_string(::getpid()) + "-77");
+  const std::string other = folder / ("b.tmp" + std::to_string(dead) + "-0"), odd = folder / "a.tmp12-3x";
+  for (const std::string& name : {gone, mine, other, odd}) std::ofstream(name) << "?";
+  write_log(folder / "a", header_of(state_policy_from("digest")));
+  CHECK(!std::filesystem::exists(gone));
+  for (const std::string& name : {mine, other, odd}) CHECK(std::filesystem::exists(name));
+}
+
+TEST_CASE("a disk that cannot hold the log: said before anything is made") {
+  const Folder folder;
+  LogHeader header = header_of(state_policy_from("full"));
+  header.model.K = header.model.V = 1 << 14;  // 32 TiB of states and more
+  header.model.HV = 1 << 10, header.model.H = 1 << 10;
+  const std::string text = error_of([&] { create_log(folder / "a", header, {}); });
+  CHECK_MESSAGE(contains(text, folder / "a" + ": the disk cannot hold its "), text);
+  CHECK(folder.entries() == 0);
 }
 
 TEST_CASE("resuming: only the same run, only a whole log, only one writer") {
