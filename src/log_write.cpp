@@ -62,8 +62,8 @@ void FileLogWriter::write_outputs(const StepView& view, std::size_t slot) {
     const Bytes& words = view.outputs[layout_.taps[i]];
     const bool there = view.executed && !words.empty();
     GDNSIM_CHECK(!there || words.size() == extent.entry_bytes(2));
-    put(extent, {size(done_), slot}, there ? std::span<const std::byte>(words) : zeros(extent.entry_bytes(2)));
     if (there) digests_.layer(Section::out, slot)[i] = xxh3_64(words);
+    put(extent, {size(done_), slot}, there ? std::span<const std::byte>(words) : zeros(extent.entry_bytes(2)));
   }
 }
 
@@ -75,22 +75,41 @@ void FileLogWriter::write_rows(const StepView& view, std::size_t slot) {
   const std::size_t HV = size(header_.model.HV);
   for (std::size_t row = 0; row < view.plan.block.size(); ++row) {
     const std::int32_t block = logged_block(view.plan, row);
-    if (block >= 0) {
-      const BlockDigest digest = pool_.hash(view.pool, view.layer, block, look_);
-      std::ranges::copy(digest.heads, heads.subspan(row * HV, HV).begin());
-      convs[row] = digest.conv;
-      if (kept) write_state(slot, row, look_.recurrent(), look_.conv());
-    } else if (kept) {
-      const std::span<const std::byte> blank = zeros(std::max(header_.model.state_bytes(), header_.model.conv_bytes()));
-      write_state(slot, row, blank.first(header_.model.state_bytes()), blank.first(header_.model.conv_bytes()));
+    if (block < 0) {
+      if (kept) write_blank_state(slot, row);
+      continue;
     }
+    look_.at(view.pool, view.layer, block);
+    const BlockDigest digest =
+        kept ? write_state(slot, row, look_) : digest_block(header_.model, look_.recurrent(), look_.conv());
+    pool_.replace(view.layer, block, digest);
+    std::ranges::copy(digest.heads, heads.subspan(row * HV, HV).begin());
+    convs[row] = digest.conv;
   }
 }
 
-void FileLogWriter::write_state(std::size_t slot, std::size_t row, std::span<const std::byte> recurrent,
-                                std::span<const std::byte> conv) {
-  put(layout_.state[0], {kept_, slot, row}, recurrent);
-  put(layout_.state[1], {kept_, slot, row}, conv);
+/// A few heads at a time: what was hashed is in the cache when it is written.
+BlockDigest FileLogWriter::write_state(std::size_t slot, std::size_t row, const BlockLook& look) {
+  constexpr std::size_t kAtOnce = std::size_t{256} << 10;  // bytes; well within a core's cache
+  const Model& m = header_.model;
+  const std::size_t HV = size(m.HV), head_bytes = look.recurrent().size() / HV, line_bytes = head_bytes / size(m.V);
+  const std::size_t group = std::clamp<std::size_t>(kAtOnce / head_bytes, 1, HV);
+  BlockDigest digest{std::vector<std::uint64_t>(HV), 0, 0};
+  for (std::size_t hv = 0; hv < HV; hv += group) {
+    const auto some = look.recurrent().subspan(hv * head_bytes, std::min(group, HV - hv) * head_bytes);
+    for (std::size_t i = 0; i * head_bytes < some.size(); ++i)
+      digest.heads[hv + i] = digest_lines(some.subspan(i * head_bytes, head_bytes), line_bytes);
+    put(layout_.state[0], {kept_, slot, row, hv}, some);
+  }
+  digest.conv = digest_lines(look.conv(), look.conv().size() / size(m.W - 1));
+  put(layout_.state[1], {kept_, slot, row}, look.conv());
+  digest.block = join_block(digest.heads, digest.conv);
+  return digest;
+}
+
+void FileLogWriter::write_blank_state(std::size_t slot, std::size_t row) {
+  put(layout_.state[0], {kept_, slot, row}, zeros(header_.model.state_bytes()));
+  put(layout_.state[1], {kept_, slot, row}, zeros(header_.model.conv_bytes()));
 }
 
 bool FileLogWriter::at_checkpoint() const {

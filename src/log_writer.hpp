@@ -50,8 +50,8 @@ class FileLogWriter final : public LogWriter {
   }
   void write_outputs(const StepView& view, std::size_t slot);
   void write_rows(const StepView& view, std::size_t slot);
-  void write_state(std::size_t slot, std::size_t row, std::span<const std::byte> recurrent,
-                   std::span<const std::byte> conv);
+  BlockDigest write_state(std::size_t slot, std::size_t row, const BlockLook& look);
+  void write_blank_state(std::size_t slot, std::size_t row);
   void write_checkpoint(const Pool& pool, int layer, std::size_t slot);
   bool at_checkpoint() const;
   void compare_commit(const Commit& record);

@@ -35,6 +35,8 @@ class PoolDigest {
   BlockDigest hash(const Pool& pool, int layer, std::int32_t block, Bytes& recurrent, Bytes& conv);
   /// The same without a copy where the pool allows it.
   BlockDigest hash(const Pool& pool, int layer, std::int32_t block, BlockLook& look);
+  /// A digest that the caller took of the block as it is now.
+  void replace(int layer, std::int32_t block, const BlockDigest& digest);
   /// Hashes what was touched since; the digest of the layer's whole pool.
   std::uint64_t digest(const Pool& pool, int layer);
   /// By the digests taken last: the digest of a pool where all but these blocks are zeros.
@@ -48,7 +50,6 @@ class PoolDigest {
     std::uint64_t sum = 0;
   };
   Layer& at(int layer);
-  void replace(int layer, std::int32_t block, const BlockDigest& digest);
 
   const Model model_;
   const std::vector<int> layers_;

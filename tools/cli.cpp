@@ -11,6 +11,7 @@
 #include <iostream>
 
 #include "gdnsim/error.hpp"
+#include "gdnsim/pack.hpp"
 
 namespace gdnsim::tools {
 namespace {
@@ -234,6 +235,13 @@ void open_source(Input& input, const std::string& trace_path) {
     throw error(path, ": is not the trace that ", input.path, " was made from: expected ", header.source, ", found ",
                 trace->source());
   input.stream_of_log = std::move(trace);
+}
+
+std::optional<ContractSet> bundle_contract(const Input& input) {
+  if (!input.trace) return std::nullopt;
+  for (const auto& [key, text] : input.trace->provenance())
+    if (key == kBundleContract) return contracts_from_text(text, input.path + ": provenance @" + key);
+  return std::nullopt;
 }
 
 std::string subject_of(const Input& input, Stream& stream, const Slice& slice) {

@@ -37,6 +37,7 @@ void add_backends(CLI::App& root, Job& job);
 void add_fit(CLI::App& root, Job& job);
 void add_explain(CLI::App& root, Job& job);
 void add_bisect(CLI::App& root, Job& job);
+void add_pack(CLI::App& root, Job& job);
 
 /// --json, --html (commands that print a Report), --force, --quiet, --no-progress.
 struct OutputOptions {
@@ -94,6 +95,9 @@ struct Input {
 Input open_input(const std::string& path);
 /// Opens what a log was made from: its recipe, or the trace at `trace_path` (empty: where the provenance says).
 void open_source(Input& input, const std::string& trace_path);
+
+/// The contract that a bundle (`pack`) was made under; nothing for other files.
+std::optional<ContractSet> bundle_contract(const Input& input);
 
 /// One line for a report: what the input holds and which part was looked at.
 std::string subject_of(const Input& input, Stream& stream, const Slice& slice);

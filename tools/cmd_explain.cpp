@@ -72,6 +72,9 @@ int run(const Options& options) {
   } else if (input.log) {
     explain_options.contracts = input.log->header().contracts;
     explain_options.contracts_from = "the log says so";
+  } else if (auto bundled = bundle_contract(input)) {
+    explain_options.contracts = std::move(bundled);
+    explain_options.contracts_from = "the bundle says so";
   }
   const ChosenBackend chosen = options.backend.choose();
   Progress progress("explain", options.output);

@@ -30,6 +30,9 @@ void set_contracts(const Options& options, const Input& input, ReplayOptions& re
   } else if (input.log) {
     replay.contracts = input.log->header().contracts;
     replay.contracts_from = "the log says so";
+  } else if (auto bundled = bundle_contract(input)) {
+    replay.contracts = std::move(bundled);
+    replay.contracts_from = "the bundle says so";
   }
 }
 

@@ -73,6 +73,7 @@ int main(int argc, char** argv) {
   add_fit(root, job);
   add_explain(root, job);
   add_bisect(root, job);
+  add_pack(root, job);
   add_info(root, job);
   add_verify(root, job);
   add_contracts(root, job);

@@ -133,3 +133,6 @@ int renameat2(int from_folder, const char* from, int to_folder, const char* to, 
   WHOLE("rename", -1, syscall(SYS_renameat2, from_folder, from, to_folder, to, flags));
 }
 int link(const char* from, const char* to) { WHOLE("link", -1, syscall(SYS_linkat, AT_FDCWD, from, AT_FDCWD, to, 0)); }
+int linkat(int from_folder, const char* from, int to_folder, const char* to, int flags) {
+  WHOLE("link", -1, syscall(SYS_linkat, from_folder, from, to_folder, to, flags));
+}
