@@ -57,8 +57,20 @@ def cut_short(out):
         stream.write(data[:at] + bytes(32) + data[at + 32:])
 
 
-def main():
-    program, out = os.path.abspath(sys.argv[1]), sys.argv[2]
+def variants(trace, out):
+    """The trace as other HDF5 writers store it."""
+    sys.path.insert(0, os.path.join(HERE, "..", "support"))
+    try:
+        import odd_hdf5
+    except ImportError:
+        return
+    for name in VARIANTS:
+        odd_hdf5.VARIANTS[name](trace, os.path.join(out, f"trace-{name}.h5"))
+    cut_short(out)
+
+
+def write(program, out):
+    """The seeds themselves."""
     os.makedirs(out, exist_ok=True)
     with tempfile.TemporaryDirectory() as folder:
         recipe, trace = os.path.join(folder, "recipe.json"), os.path.join(out, "trace.h5")
@@ -67,18 +79,19 @@ def main():
         call(program, "synth", recipe, "-o", trace, "--record", "--quiet")
         call(program, "synth", recipe, "-o", os.path.join(out, "trace-inputs.h5"), "--quiet")
         logs(program, recipe, out)
-        try:
-            sys.path.insert(0, os.path.join(HERE, "..", "support"))
-            import odd_hdf5
-        except ImportError:
-            odd_hdf5 = None
-        if odd_hdf5:
-            for name in VARIANTS:
-                odd_hdf5.VARIANTS[name](trace, os.path.join(out, f"trace-{name}.h5"))
-            cut_short(out)
+        variants(trace, out)
+
+
+def found_before(out):
     for path in glob.glob(os.path.join(HERE, "corpus", "*.z")):
         with open(path, "rb") as stream, open(os.path.join(out, os.path.basename(path)[:-2]), "wb") as target:
             target.write(zlib.decompress(stream.read()))
+
+
+def main():
+    program, out = os.path.abspath(sys.argv[1]), sys.argv[2]
+    write(program, out)
+    found_before(out)
     print(len(os.listdir(out)))
 
 
