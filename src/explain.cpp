@@ -25,16 +25,17 @@ std::string unit_words(const Unit& unit) {
 }
 
 std::string evidence_of(const Tested& tested, const Scene& scene) {
-  std::string text = "re-run of layer " + std::to_string(scene.bench.layer) + " with this: ";
-  const std::string units = std::to_string(tested.outcome.units) + " rows and states";
-  if (tested.outcome.clean())
-    return text + "all " + units + " recorded since step " +
-           std::to_string(tested.hypothesis.whole ? 0 : scene.anchor) + " come out (" +
-           std::to_string(tested.outcome.elements) + " elements; without it " + std::to_string(tested.fixed_elements) +
-           " of them differ, first at " + unit_words(scene.at) + ")";
-  return text + std::to_string(tested.fixed_elements) +
-         " elements that differed come out; what still differs starts at " +
-         unit_words(tested.outcome.wrong.front().unit);
+  const bool fact = tested.hypothesis.rounds == nullptr && tested.hypothesis.mechanism().proof == Proof::fact;
+  const std::string run =
+      "re-run of layer " + std::to_string(scene.bench.layer) + (fact ? " with this set aside: " : " with this: ");
+  const std::string fixed = std::to_string(tested.fixed_elements);
+  if (!tested.outcome.clean())
+    return run + fixed + " elements that differed come out; what still differs starts at " +
+           unit_words(tested.outcome.wrong.front().unit);
+  const std::int64_t since = tested.hypothesis.whole ? scene.bench.first_step : scene.anchor;
+  return run + "all " + std::to_string(tested.outcome.units) + " rows and states recorded since step " +
+         std::to_string(since) + " come out (" + std::to_string(tested.outcome.elements) + " elements; without it " +
+         fixed + " of them differ, first at " + unit_words(scene.at) + ")";
 }
 
 /// A scope that says no more than it must: from the first step to the end is everywhere.
@@ -67,28 +68,52 @@ struct LayerFindings {
   std::vector<Twist> contract;  // of a contract that holds throughout the layer and reproduces it
 };
 
+/// One accepted hypothesis and what it is reported as.
+struct Finding {
+  std::vector<Twist> twists;
+  std::vector<Mechanism> mechanisms;
+};
+
+/// A later finding may contain an earlier one: what everything comes out without is dropped.
+void drop_superseded(const Bench& bench, std::vector<Finding>& findings) {
+  for (std::size_t i = 0; findings.size() > 1 && i < findings.size();) {
+    Trials trials(bench);
+    for (std::size_t k = 0; k < findings.size(); ++k)
+      if (k != i) trials.accept(findings[k].twists);
+    if (trials.run({}, {}, bench.last_step, true).clean())
+      findings.erase(findings.begin() + static_cast<std::ptrdiff_t>(i));
+    else
+      ++i;
+  }
+}
+
 LayerFindings explain_layer(const Bench& bench, SearchState& state) {
-  LayerFindings findings;
+  LayerFindings result;
+  std::vector<Finding> findings;
   Trials trials(bench);
-  for (int i = 0; i < kFindings; ++i) {
+  result.complete = false;
+  for (int i = 0; i < kFindings && !result.complete; ++i) {
     Outcome found = trials.run({}, {}, bench.last_step, false);
-    if (found.clean()) return findings;
+    result.complete = found.clean();
+    if (result.complete) break;
     const Scene scene = make_scene(trials, std::move(found));
     SceneSearch search(scene, state);
     const auto best = search.run();
     if (!best) {
-      findings.mechanisms.push_back(pattern_of(scene));
-      findings.complete = false;
-      return findings;
+      findings.push_back({{}, {pattern_of(scene, state.deadline.over())}});
+      break;
     }
-    report(*best, scene, findings.mechanisms);
+    findings.push_back({best->hypothesis.twists, {}});
+    report(*best, scene, findings.back().mechanisms);
     trials.accept(best->hypothesis.twists);
-    if (best->hypothesis.rounds != nullptr && best->hypothesis.whole && best->outcome.clean() && i == 0)
-      findings.contract = best->hypothesis.twists;
-    if (best->outcome.clean()) return findings;
+    result.complete = best->outcome.clean();
+    if (best->hypothesis.rounds != nullptr && best->hypothesis.whole && result.complete && i == 0)
+      result.contract = best->hypothesis.twists;
   }
-  findings.complete = false;
-  return findings;
+  if (result.complete) drop_superseded(bench, findings);
+  for (const Finding& finding : findings)
+    result.mechanisms.insert(result.mechanisms.end(), finding.mechanisms.begin(), finding.mechanisms.end());
+  return result;
 }
 
 bool holds_throughout(const Scope& scope) {
@@ -141,6 +166,24 @@ bool has_path(const Stream& stream, const Slice& slice, Path path) {
   return false;
 }
 
+/// A fault of layout hides which preset it is: they all differ alike. The one under which a layout gives every recorded bit.
+const Contract* preset_under_layout(const Bench& bench, Path path) {
+  for (const Contract& preset : contract_presets()) {
+    if (!undefined_because(preset, bench.stream.model()).empty()) continue;
+    Bench other = bench;
+    (path == Path::mixed ? other.contracts.mixed : other.contracts.decode) = preset;
+    Trials trials(other);
+    Outcome found = trials.run({}, {}, other.last_step, false);
+    if (found.clean()) continue;
+    const Scene scene = make_scene(trials, std::move(found));
+    Hypotheses hypotheses;
+    propose_layouts(scene, hypotheses);
+    for (const Hypothesis& hypothesis : hypotheses)
+      if (trials.run(hypothesis.twists, {}, other.last_step, true).clean()) return &preset;
+  }
+  return nullptr;
+}
+
 /// Where most of what a layer wrote differs under the chosen preset, the contract may be at issue: the provider is held to the preset from which the
 /// fewest choices lead to the recorded bits, which need not be the one with the fewest differing elements. True when that is
 /// another one.
@@ -157,7 +200,14 @@ bool hold_to_nearest(Stream& stream, Recording& recording, Backend& backend, Exp
     const FitPath fitted =
         fit_layer(stream, recording, backend, layer, path, slice.first_step, slice.last_step,
                   std::min(30.0, state.deadline.left()), &before.of(path == Path::mixed ? Path::decode : Path::mixed));
-    if (!fitted.exact_elsewhere() || fitted.nearest.empty()) continue;
+    if (!fitted.exact_elsewhere() || fitted.nearest.empty()) {
+      const Contract* preset = preset_under_layout(bench, path);
+      if (preset == nullptr || *preset == before.of(path)) continue;
+      (path == Path::mixed ? choice.contracts.mixed : choice.contracts.decode) = *preset;
+      choice.chosen_by += "; only under " + preset->name + " does a layout give the recorded bits";
+      other = true;
+      continue;
+    }
     state.known.push_back({path, std::make_shared<const Contract>(fitted.contract)});
     const Contract& nearest = contract_preset(fitted.nearest);
     if (nearest == before.of(path)) continue;
@@ -237,7 +287,7 @@ Explanation explain(Stream& stream, Recording& recording, Backend& backend, cons
   }
   explain_layers(stream, recording, backend, options, result, state);
   for (const auto& [kind, count] : state.tally)
-    result.tried.push_back(kind + ": " + std::to_string(count) + " re-runs");
+    result.tried.push_back(kind + ": " + std::to_string(count) + (count == 1 ? " re-run" : " re-runs"));
   return result;
 }
 

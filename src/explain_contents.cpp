@@ -226,6 +226,15 @@ void one_event(const Scene& scene, std::int64_t at, Hypotheses& out) {
         },
         event.block);
   if (event.kind == EventKind::zero) return;
+  for (Part part : kParts)
+    propose(
+        "reset-missing", what + " left zeros in its " + words_of(part),
+        [=](Pool& pool, int layer) {
+          Words words = event_state(pool, layer);
+          take(part, {Bytes(pool.model().state_bytes()), Bytes(pool.model().conv_bytes())}, words);
+          write_words(pool, layer, event.block, words);
+        },
+        event.block);
   const auto changed = [=](Edit edit) {
     return [=](Pool& pool, int layer) {
       Words words = event_state(pool, layer);
@@ -260,7 +269,9 @@ void one_event(const Scene& scene, std::int64_t at, Hypotheses& out) {
   for (const Event& other : stream.events())
     if (other.kind == EventKind::load && sources.erase(other.source) > 0)
       propose(
-          "wrong-block", what + " took the state that is meant for block " + std::to_string(other.block),
+          "wrong-block",
+          what + " took the state that step " + std::to_string(other.step) + " loads into block " +
+              std::to_string(other.block),
           [=, &stream](Pool& pool, int layer) {
             Event swapped = event;
             swapped.source = other.source;
@@ -323,11 +334,11 @@ void propose_contents(const Scene& scene, Hypotheses& out) {
       });
     };
     if (scene.model().K == scene.model().V) {
-      reads("kv-transposed", -1, "read its state with K and V swapped", transpose_heads);
+      reads("kv-transposed", -1, "read its state with K and V swapped, or found it written so", transpose_heads);
       writes("kv-transposed", "wrote its state with K and V swapped", transpose_heads);
     }
     if (scene.model().state_dtype == DType::f32)
-      reads("state-store-bf16", -1, "read its state rounded to bf16", round_state);
+      reads("state-store-bf16", -1, "read its state rounded to bf16, or found it written so", round_state);
     for (std::int64_t head : heads)
       if (std::cmp_less(heads.size(), scene.model().HV)) nan_in_head(scene, place, head, out);
     for (Part part : scene.parts()) {

@@ -306,10 +306,10 @@ std::optional<Mechanism> lost_decay(const Bench& bench, const std::vector<Twist>
                    Proof::fact};
 }
 
-Mechanism pattern_of(const Scene& scene) {
+Mechanism pattern_of(const Scene& scene, bool out_of_time) {
   const WrongUnit& first = scene.found.wrong.front();
   const TapShape shape = shape_of(first.unit.tap, scene.model());
-  if (widespread(scene.bench, scene.found) && only_rounding(scene) && either_way(scene))
+  if (!out_of_time && widespread(scene.bench, scene.found) && only_rounding(scene) && either_way(scene))
     return {"algorithm-order",
             {-1, -1, scene.bench.layer, -1, -1, -1},
             "everything is within rounding, from step " + std::to_string(scene.at.step) +
@@ -319,6 +319,7 @@ Mechanism pattern_of(const Scene& scene) {
             Proof::pattern};
   const Spread spread = spread_of(first, shape);
   std::ostringstream says;
+  if (out_of_time) says << "the time ran out (--seconds) before every hypothesis was tried; so far ";
   says << "no hypothesis gives the recorded bits of " << name_of(first.unit.tap);
   if (!first.want.empty()) {
     says << ": " << first.differing << " of " << shape.elements() << " elements differ";
@@ -327,11 +328,12 @@ Mechanism pattern_of(const Scene& scene) {
     if (spread.low_half_zero) says << "; the low 16 bits of every recorded word are zero";
     says << other_row(scene, first);
   }
-  return {"unexplained",
-          {first.unit.step, -1, scene.bench.layer, first.unit.row, first.unit.block, -1},
-          says.str(),
-          size_text(scene) + growth_text(scene),
-          Proof::pattern};
+  return {
+      "unexplained",
+      {first.unit.step, scene.found.wrong.back().unit.step, scene.bench.layer, first.unit.row, first.unit.block, -1},
+      says.str(),
+      size_text(scene) + growth_text(scene),
+      Proof::pattern};
 }
 
 }  // namespace gdnsim::explaining

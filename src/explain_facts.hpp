@@ -15,7 +15,7 @@ std::optional<Mechanism> born_nan(const Bench& bench, const std::vector<Twist>& 
 std::optional<Mechanism> lost_decay(const Bench& bench, const std::vector<Twist>& twists);
 
 /// Nothing explains it: `algorithm-order` when everything is rounding from a widespread start, state included; else
-/// `unexplained` with size, growth and pattern.
-Mechanism pattern_of(const Scene& scene);
+/// `unexplained` with size, growth and pattern. `out_of_time`: the search did not end, so nothing is said of what was not tried.
+Mechanism pattern_of(const Scene& scene, bool out_of_time);
 
 }  // namespace gdnsim::explaining

@@ -36,9 +36,17 @@ void flip(DType type, Bytes& words, std::int64_t element, int bit) {
 
 int bits_in(DType type) { return static_cast<int>(8 * size_of(type)); }
 
-std::string word_text(DType type, const WrongWord& word) {
+/// "head 1, element 777", as a report's place has it; conv values have no head.
+std::string element_text(const TapShape& shape, Tap tap, std::int64_t element) {
+  if (tap <= Tap::conv_state) return "element " + std::to_string(element);
+  return "head " + std::to_string(element / shape.per_head) + ", element " + std::to_string(element % shape.per_head);
+}
+
+std::string word_text(const Model& model, Tap tap, const WrongWord& word) {
+  const TapShape shape = shape_of(tap, model);
+  const DType type = shape.type;
   const std::uint32_t changed = word.got ^ word.want;
-  std::string text = "element " + std::to_string(word.element);
+  std::string text = element_text(shape, tap, word.element);
   if (std::popcount(changed) > 4) {
     char buffer[32];
     std::snprintf(buffer, sizeof buffer, type == DType::f32 ? ", bits 0x%08x" : ", bits 0x%04x", changed);
@@ -62,6 +70,28 @@ std::string tap_text(Tap tap) {
   return tap == Tap::state ? "recurrent state" : tap == Tap::conv_state ? "conv state" : std::string(name_of(tap));
 }
 
+/// The first of the block's steps after which the same bits may have flipped: from there on every recorded bit stays right.
+std::int64_t flipped_since(const Scene& scene, Tap tap, const std::vector<WrongWord>& words,
+                           const std::vector<RowStep>& rows) {
+  std::int64_t since = rows.front().step;
+  const DType type = shape_of(tap, scene.model()).type;
+  for (const RowStep& place : rows) {
+    Twist twist;
+    twist.before = [=, block = scene.at.block](StepEdit& edit) {
+      if (edit.plan.step != place.step) return;
+      Words state = read_words(edit.pool, edit.layer, block);
+      Bytes& bytes = tap == Tap::state ? state.recurrent : state.conv;
+      for (const WrongWord& word : words)
+        put_word(type, bytes, word.element,
+                 word_at(type, bytes, static_cast<std::size_t>(word.element)) ^ word.got ^ word.want);
+      write_words(edit.pool, edit.layer, block, state);
+    };
+    if (!scene.trials.run({twist}, scene.from, scene.at.step + 1, true).clean()) return since;
+    since = std::max<std::int64_t>(place.step - 1, scene.anchor - 1);
+  }
+  return since;
+}
+
 /// Isolated words of a snapshot: they changed after some step, and stayed.
 void changed_words(const Scene& scene, const WrongUnit& wrong, Hypotheses& out) {
   const Tap tap = wrong.unit.tap;
@@ -70,7 +100,7 @@ void changed_words(const Scene& scene, const WrongUnit& wrong, Hypotheses& out) 
   const bool snapshot = tap == Tap::state || tap == Tap::conv_state;
   if (!snapshot || words.empty() || words.size() > kIsolated) return;
   const auto rows = rows_of_block(scene, wrong.unit.block, scene.anchor, wrong.unit.step);
-  const std::int64_t since = rows.empty() ? scene.anchor - 1 : rows.front().step;
+  const std::int64_t since = rows.empty() ? scene.anchor - 1 : flipped_since(scene, tap, words, rows);
   const Scope scope{std::max<std::int64_t>(since, 0), wrong.unit.step, scene.bench.layer, -1, wrong.unit.block, -1};
   Twist twist;
   twist.after = [=, block = wrong.unit.block, step = wrong.unit.step](StepEdit& edit) {
@@ -81,7 +111,8 @@ void changed_words(const Scene& scene, const WrongUnit& wrong, Hypotheses& out) 
     write_words(edit.pool, edit.layer, block, state);
   };
   std::string says = tap_text(tap) + " of block " + std::to_string(wrong.unit.block) + ": ";
-  for (std::size_t i = 0; i < words.size(); ++i) says += (i > 0 ? "; " : "") + word_text(type, words[i]);
+  for (std::size_t i = 0; i < words.size(); ++i)
+    says += (i > 0 ? "; " : "") + word_text(scene.model(), wrong.unit.tap, words[i]);
   says += words.size() == 1 ? " changed" : " changed, " + std::to_string(words.size()) + " words";
   if (rows.empty())
     says += " before the snapshot after step " + std::to_string(scope.to_step) +
@@ -100,7 +131,8 @@ void corrupt_record(const Scene& scene, const WrongUnit& wrong, Hypotheses& out)
   Twist twist;
   twist.forgiven = {wrong.unit};
   std::string says = "the record of " + tap_text(wrong.unit.tap) + " differs in ";
-  for (std::size_t i = 0; i < words.size(); ++i) says += (i > 0 ? "; " : "") + word_text(type, words[i]);
+  for (std::size_t i = 0; i < words.size(); ++i)
+    says += (i > 0 ? "; " : "") + word_text(scene.model(), wrong.unit.tap, words[i]);
   says += "; nothing that was computed from it does";
   add(out, scene.scope(wrong.unit.step, wrong.unit.row, wrong.unit.block), says, twist);
   out.back().mechanisms[0].proof = Proof::fact;
@@ -193,12 +225,12 @@ bool plausible(const Scene& scene, const std::vector<WrongWord>& words, const st
 /// One bit of the recurrent state, flipped before one of the block's steps.
 void flipped_state(const Scene& scene, Hypotheses& out) {
   const Tap tap = scene.at.tap;
-  if ((tap != Tap::core_out && tap != Tap::state) || scene.at.row < 0) return;
+  if ((tap != Tap::core_out && tap != Tap::state) || scene.at.block < 0) return;
   const WrongUnit& wrong = scene.found.wrong.front();
   const auto words = wrong_words(wrong, shape_of(tap, scene.model()).type);
   const auto place = one_state_row(scene, words);
   auto rows = rows_of_block(scene, scene.at.block, scene.anchor, scene.at.step);
-  if (!place || rows.empty() || rows.front().step != scene.at.step) return;
+  if (!place || rows.empty() || (tap == Tap::core_out && rows.front().step != scene.at.step)) return;
   if (rows.size() > 8) rows.resize(8);
   std::ranges::reverse(rows);
   const Propagation propagation(scene, rows, place->head);
@@ -227,8 +259,9 @@ void flipped_state(const Scene& scene, Hypotheses& out) {
         };
         const std::int64_t since = i > 0 ? rows[i - 1].step : std::max<std::int64_t>(scene.anchor, 0);
         add(out, {since, step, scene.bench.layer, -1, block, place->head},
-            "recurrent state of block " + std::to_string(block) + ": element " + std::to_string(element) + ", bit " +
-                std::to_string(bit) + " changed before step " + std::to_string(step) + " read it",
+            "recurrent state of block " + std::to_string(block) + ": " +
+                element_text(shape_of(Tap::state, model), Tap::state, element) + ", bit " + std::to_string(bit) +
+                " changed before step " + std::to_string(step) + " read it",
             twist);
       }
   }
@@ -257,6 +290,8 @@ void flipped_window(const Scene& scene, const std::vector<WrongWord>& words, Hyp
   if (words.size() != 1 || scene.at.row < 0 || scene.at.tap == Tap::conv_state) return;
   const std::int64_t channel = words.front().element, step = scene.at.step;
   const std::int32_t block = scene.at.block;
+  const auto rows = rows_of_block(scene, block, scene.anchor, step - 1);  // every step reads the whole window
+  const std::int64_t since = rows.empty() ? scene.anchor : rows.front().step;
   for (int column = 0; column + 1 < model.W; ++column)
     for (int bit = 0; bit < bits_in(model.conv_state_dtype); ++bit) {
       const std::int64_t element = column * model.dim() + channel;
@@ -267,7 +302,7 @@ void flipped_window(const Scene& scene, const std::vector<WrongWord>& words, Hyp
         flip(type, now.conv, element, bit);
         write_words(edit.pool, edit.layer, block, now);
       };
-      add(out, {std::max<std::int64_t>(scene.anchor, 0), step, scene.bench.layer, -1, block, -1},
+      add(out, {since, step, scene.bench.layer, -1, block, -1},
           "conv state of block " + std::to_string(block) + ": element " + std::to_string(element) + " (column " +
               std::to_string(column) + ", channel " + std::to_string(channel) + "), bit " + std::to_string(bit) +
               " changed before step " + std::to_string(step) + " read it",

@@ -54,7 +54,11 @@ void one_row(const Scene& scene, std::int64_t step, int row, std::int32_t block,
         Hypothesis hypothesis;
         hypothesis.mechanisms = {mechanism_of(scene, step, row, block)};
         if (other_writer) hypothesis.mechanisms[0].says += ", which another row of the step names: two writers";
-        hypothesis.twists = {one_padded(step, {row, block, part, outputs, parallel})};
+        hypothesis.twists = {one_padded(step, {row, block, part, outputs, true, parallel})};
+        out.push_back(hypothesis);
+        if (!outputs || part != Part::both) continue;  // computed and shown, but what it wrote was lost
+        hypothesis.mechanisms[0].says += "; what it wrote did not stay";
+        hypothesis.twists = {one_padded(step, {row, block, part, outputs, false, parallel})};
         out.push_back(std::move(hypothesis));
       }
 }
@@ -98,7 +102,7 @@ void by_rule(const Scene& scene, const char* id, std::int64_t from, const std::s
           std::vector<PaddedRow> rows;
           for (int row = 0; row < plan.rows(); ++row)
             if (const auto found = placed->find({plan.step, row}); found != placed->end())
-              rows.push_back({row, found->second, part, outputs, parallel});
+              rows.push_back({row, found->second, part, outputs, true, parallel});
           return rows;
         };
         Hypothesis hypothesis;

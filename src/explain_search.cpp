@@ -73,18 +73,20 @@ bool SceneSearch::try_group(Propose propose) {
   return false;
 }
 
-/// A contract for every step of the path, or those from a step on.
-void SceneSearch::try_contract(const std::shared_ptr<const Contract>& contract, std::int64_t from_step) {
+/// A contract for every step of the path, or for those that the scope names.
+void SceneSearch::try_contract(const std::shared_ptr<const Contract>& contract, Scope scope) {
   const Path path = scene_.plan(scene_.at.step).path;
+  scope.layer = scene_.bench.layer;
   Hypothesis hypothesis;
   hypothesis.mechanisms.resize(1);
-  hypothesis.mechanisms[0].scope.layer = scene_.bench.layer;
-  hypothesis.mechanisms[0].scope.from_step = from_step;
-  hypothesis.whole = from_step < scene_.anchor;
+  hypothesis.mechanisms[0].scope = scope;
+  hypothesis.whole = scope.from_step < scene_.anchor;
   hypothesis.rounds = contract.get();
   Twist twist;
-  twist.contract = [=](const StepPlan& plan, int) -> const Contract* {
-    return plan.path == path && plan.step >= from_step ? contract.get() : nullptr;
+  twist.contract = [=](const StepPlan& plan, int row) -> const Contract* {
+    const bool in = plan.path == path && plan.step >= scope.from_step &&
+                    (scope.to_step < 0 || plan.step <= scope.to_step) && (scope.row < 0 || row == scope.row);
+    return in ? contract.get() : nullptr;
   };
   hypothesis.twists = {twist};
   test(hypothesis);
@@ -92,7 +94,7 @@ void SceneSearch::try_contract(const std::shared_ptr<const Contract>& contract, 
 
 bool SceneSearch::try_known() {
   for (const Known& known : state_.known)
-    if (known.path == scene_.plan(scene_.at.step).path && !clean()) try_contract(known.contract, known.from_step);
+    if (known.path == scene_.plan(scene_.at.step).path && !clean()) try_contract(known.contract, known.scope);
   return clean();
 }
 
@@ -105,7 +107,7 @@ bool SceneSearch::try_fit(std::int64_t from_step, double seconds) {
       fit_layer(bench.stream, bench.recording, bench.backend, bench.layer, path, bench.first_step, bench.last_step,
                 std::min(seconds, state_.deadline.left()), &bench.contracts.of(other));
   const auto contract = std::make_shared<const Contract>(fitted.contract);
-  try_contract(contract, from_step);
+  try_contract(contract, {from_step, -1, -1, -1, -1, -1});
   if (from_step < 0 && best_ && best_->hypothesis.rounds == contract.get()) state_.known.push_back({path, contract});
   return clean();
 }
@@ -114,7 +116,11 @@ bool SceneSearch::try_fit(std::int64_t from_step, double seconds) {
 void SceneSearch::minimise() {
   if (!best_ || best_->hypothesis.rounds == nullptr) return;
   const Scope scope = best_->hypothesis.mechanism().scope;
-  if (scope.row >= 0 || scope.to_step >= 0) return;
+  if (scope.row >= 0 || scope.to_step >= 0) {  // the next layer may show the same
+    state_.known.push_back(
+        {scene_.plan(scene_.at.step).path, std::make_shared<const Contract>(*best_->hypothesis.rounds), false, scope});
+    return;
+  }
   const Contract& expected = scene_.bench.contracts.of(scene_.plan(scene_.at.step).path);
   const auto is_minimal = [&](const Known& known) {
     return known.minimal && known.contract.get() == best_->hypothesis.rounds;
@@ -127,7 +133,7 @@ void SceneSearch::minimise() {
     if (contract == *best_->hypothesis.rounds || !fitting::possible(contract)) return;
     const Tested before = *best_;
     best_.reset();
-    try_contract(std::make_shared<const Contract>(contract), scope.from_step);
+    try_contract(std::make_shared<const Contract>(contract), scope);
     if (!best_ || best_->outcome.wrong.size() > wrong) best_ = before;
   };
   for (Dot Contract::*dot : {&Contract::qk_dot, &Contract::state_dot, &Contract::norm_dot}) {
@@ -143,7 +149,7 @@ void SceneSearch::minimise() {
   }
   const auto kept = std::make_shared<const Contract>(*best_->hypothesis.rounds);
   best_->hypothesis.rounds = kept.get();
-  state_.known.insert(state_.known.begin(), {scene_.plan(scene_.at.step).path, kept, true, scope.from_step});
+  state_.known.insert(state_.known.begin(), {scene_.plan(scene_.at.step).path, kept, true, scope});
 }
 
 bool SceneSearch::try_blocks() {

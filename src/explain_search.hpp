@@ -27,8 +27,8 @@ using Tally = std::map<std::string, std::int64_t>;
 struct Known {
   Path path;
   std::shared_ptr<const Contract> contract;
-  bool minimal = false;         // no change can be taken back
-  std::int64_t from_step = -1;  // it held from there on
+  bool minimal = false;  // no change can be taken back
+  Scope scope = {};      // where it held
 };
 
 /// What the search keeps from scene to scene and from layer to layer.
@@ -51,7 +51,7 @@ class SceneSearch {
   bool try_known();
   bool try_fit(std::int64_t from_step, double seconds);
   bool try_blocks();
-  void try_contract(const std::shared_ptr<const Contract>& contract, std::int64_t from_step = -1);
+  void try_contract(const std::shared_ptr<const Contract>& contract, Scope scope = {});
   void widen();
   bool tiny() const;
   bool held_before() const;

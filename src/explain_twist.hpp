@@ -56,6 +56,7 @@ struct PaddedRow {
   std::int32_t block;
   Part part = Part::both;
   bool keep_outputs = false;  // its outputs are those of an active row; else those of an inactive one
+  bool writes = true;         // false: another writer's words stay
   bool parallel = false;  // it reads the block as it was before the step, whoever else writes it; else after the rows
 };
 

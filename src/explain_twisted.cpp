@@ -98,7 +98,7 @@ void TwistedBackend::run_padded(const StepArgs& args, const StepInputs& inputs, 
     backend_.step({args.layer, plan, inputs, contract == nullptr ? args.contract : *contract}, pool, apart);
     if (row.keep_outputs) take_row(pool.model(), row.row, apart, outputs);
     Words after = now;
-    take(row.part, read_words(pool, args.layer, row.block), after);
+    if (row.writes) take(row.part, read_words(pool, args.layer, row.block), after);
     write_words(pool, args.layer, row.block, after);
   }
 }

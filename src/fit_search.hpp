@@ -2,7 +2,7 @@
 #pragma once
 
 #include <algorithm>
-#include <chrono>
+#include <ctime>
 #include <functional>
 #include <string>
 #include <vector>
@@ -34,16 +34,16 @@ Dimension functions_dimension(const std::vector<Functions>& allowed);
 /// this row.
 Dimension dot_dimension(const std::string& name, Dot Contract::*dot, int n, const DotContext& context);
 
+/// Seconds of this process's processor time, so that what is found does not depend on what else the machine does.
 class Deadline {
  public:
-  explicit Deadline(double seconds)
-      : end_(Clock::now() + std::chrono::duration_cast<Clock::duration>(std::chrono::duration<double>(seconds))) {}
-  bool over() const { return Clock::now() >= end_; }
-  double left() const { return std::max(0.0, std::chrono::duration<double>(end_ - Clock::now()).count()); }
+  explicit Deadline(double seconds) : end_(now() + seconds) {}
+  bool over() const { return now() >= end_; }
+  double left() const { return std::max(0.0, end_ - now()); }
 
  private:
-  using Clock = std::chrono::steady_clock;
-  Clock::time_point end_;
+  static double now() { return static_cast<double>(std::clock()) / CLOCKS_PER_SEC; }
+  double end_;
 };
 
 struct Found {

@@ -98,7 +98,7 @@ void add_explain(CLI::App& root, Job& job) {
       ->add_option("--contract", options->contract,
                    "what the provider is held to: auto, a preset's name or a contract file")
       ->capture_default_str();
-  command->add_option("--seconds", options->seconds, "the longest the search may take")
+  command->add_option("--seconds", options->seconds, "the longest the search may take, in processor time")
       ->check(CLI::Range(0.1, 1e6))
       ->capture_default_str();
   command->add_option("--trace", options->trace, "the trace a log was made from (default: where the log says)")

@@ -221,7 +221,7 @@ void add_fit(CLI::App& root, Job& job) {
       ->type_name("FILE")
       ->check(not_empty());
   command->add_flag("--partial", options->partial, "write it even when it does not reproduce every recorded element");
-  command->add_option("--seconds", options->seconds, "the longest the search may take")
+  command->add_option("--seconds", options->seconds, "the longest the search may take, in processor time")
       ->check(CLI::Range(0.1, 1e6))
       ->capture_default_str();
   command->add_option("--trace", options->trace, "the trace a log was made from (default: where the log says)")

@@ -80,6 +80,7 @@ Json describe_log(Log& log) {
   j["state"] = h.state.kind == StatePolicy::Kind::full     ? "full"
                : h.state.kind == StatePolicy::Kind::digest ? "digest"
                                                            : "every:" + std::to_string(h.state.n);
+  if (h.checkpoint_every > 0) j["checkpoint"] = "every:" + std::to_string(h.checkpoint_every);
   j["source"] = h.source;
   return j;
 }

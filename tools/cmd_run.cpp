@@ -106,14 +106,17 @@ class Recorder final : public Observer {
   void after(const StepView& view) override { log_.after(view); }
   void step_done(std::int64_t step) override {
     log_.step_done(step);
+    whole_ = step + 1 == slice_.last_step;
     progress_.update(step + 1, slice_.last_step, log_.bytes_written());
   }
   bool enough() const override { return Interruption::asked(); }
+  bool whole() const { return whole_; }  // the last step is done
 
  private:
   LogWriter& log_;
   const Slice& slice_;
   Progress& progress_;
+  bool whole_ = false;
 };
 
 /// An interrupted log need not be thrown away.
@@ -148,6 +151,25 @@ LogHeader make_header(const Options& options, Stream& stream, const Slice& slice
   return header;
 }
 
+void print_result(const Options& options, const LogHeader& header, const std::array<std::uint64_t, 2>& chain,
+                  const std::string& chosen_by, const std::string& backend) {
+  std::array<char, 40> digest{};
+  std::snprintf(digest.data(), digest.size(), "%016llx%016llx", static_cast<unsigned long long>(chain[1]),
+                static_cast<unsigned long long>(chain[0]));
+  if (!options.output.json_on_stdout())
+    std::cout << options.log << ": " << header.steps << " steps, " << header.layers.size() << " layers, contract "
+              << header.contracts.decode.name << ", digest " << digest.data() << "\n";
+  options.output.write_json({{"schema", "gdnsim.run/1"},
+                             {"log", options.log},
+                             {"steps", header.steps},
+                             {"layers", header.layers},
+                             {"contract", header.contracts.decode.name},
+                             {"chosen_by", chosen_by},
+                             {"backend", backend},
+                             {"bytes", log_size(header)},
+                             {"digest", digest.data()}});
+}
+
 int run(const Options& options) {
   options.output.check_target({options.file, options.log, options.contract});
   require_apart(options.log, options.file);
@@ -178,32 +200,14 @@ int run(const Options& options) {
   if (resume)
     say(options.output, options.log + ": " + std::to_string(log->committed()) + " of " + std::to_string(header.steps) +
                             " steps are complete; computing from step " + std::to_string(simulation.first_step));
-  {
-    Progress progress("run", options.output);
-    Recorder recorder(*log, slice, progress);
-    simulate(simulation, *pool, recorder);
-  }
+  Progress progress("run", options.output);
+  Recorder recorder(*log, slice, progress);
+  simulate(simulation, *pool, recorder);
   log->close();
-  if (log->committed() < header.steps)
+  if (!recorder.whole())
     throw error(options.log, ": interrupted by ", Interruption::name(), ": ", log->committed(), " of ", header.steps,
                 " steps are complete; --resume goes on with it");
-
-  const auto chain = log->chain();
-  std::array<char, 40> digest{};
-  std::snprintf(digest.data(), digest.size(), "%016llx%016llx", static_cast<unsigned long long>(chain[1]),
-                static_cast<unsigned long long>(chain[0]));
-  if (!options.output.json_on_stdout())
-    std::cout << options.log << ": " << header.steps << " steps, " << slice.layers.size() << " layers, contract "
-              << contract.contracts.decode.name << ", digest " << digest.data() << "\n";
-  options.output.write_json({{"schema", "gdnsim.run/1"},
-                             {"log", options.log},
-                             {"steps", header.steps},
-                             {"layers", slice.layers},
-                             {"contract", contract.contracts.decode.name},
-                             {"chosen_by", contract.chosen_by},
-                             {"backend", chosen.backend->name()},
-                             {"bytes", log_size(header)},
-                             {"digest", digest.data()}});
+  print_result(options, header, log->chain(), contract.chosen_by, chosen.backend->name());
   return kMatch;
 }
 
@@ -233,9 +237,8 @@ void add_run(CLI::App& root, Job& job) {
                    "fdatasync every N steps (against power loss; a kill needs none)")
       ->check(CLI::Range(0, 1 << 30));
   command->add_flag("--resume", options->resume,
-                    "go on with an interrupted log, from its last checkpoint or from the start: complete steps are "
-                    "recomputed and compared, the "
-                    "file ends in the same bytes");
+                    "go on with an interrupted log, from its last checkpoint or from the start: what is recomputed is "
+                    "compared, the file ends in the same bytes");
   command->add_flag("--audit", options->log_options.audit,
                     "rehash the whole pool every step, so that a write to a block nobody named is seen");
   command->add_flag("--no-provenance", options->no_provenance,

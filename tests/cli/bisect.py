@@ -44,13 +44,13 @@ with tempfile.TemporaryDirectory() as folder:
 
     # A test of one's own.
     sample = os.path.join(root, "traces", "h200_k64_3layers.h5")
-    check = f"echo {{step}} >> {path('asked')}; test {{step}} -lt 20"
+    check = f"echo {{step}} >> {path('asked')}; test {{step}} -lt 10"
     found = read_json("bisect", sample, "--check", check, "--session", path("session"), code=1)
     asked = open(path("asked")).read().split()
-    tap.check(found["first_bad"] == 20 and found["last_good"] == 19, "the first bad step", found)
-    tap.check(len(asked) <= 7 and len(set(asked)) == len(asked), "log2(32) questions and one", asked)
+    tap.check(found["first_bad"] == 10 and found["last_good"] == 9, "the first bad step", found)
+    tap.check(len(asked) <= 6 and len(set(asked)) == len(asked), "log2(16) questions and one", asked)
     again = read_json("bisect", sample, "--check", check, "--session", path("session"), code=1)
-    tap.check(again["first_bad"] == 20 and again["asked"] == 0, "the session knows every answer", again)
+    tap.check(again["first_bad"] == 10 and again["asked"] == 0, "the session knows every answer", again)
     run("bisect", sample, "--check", "true", "--session", path("session"), code=2)  # another search's session
     run("bisect", sample, "--check", "true", code=0)
     run("bisect", sample, "--check", "exit 125", code=2)
@@ -69,9 +69,9 @@ with tempfile.TemporaryDirectory() as folder:
     tap.check(os.path.getsize(path("bundle")) < os.path.getsize(sample) / 4, "and small", os.path.getsize(path("bundle")))
     run("pack", sample, "-o", path("none"), code=2)  # nothing to show
     tap.check(not os.path.exists(path("none")), "and nothing written")
-    run("pack", sample, "-o", path("part"), "--layers", "1-2", "--steps", "7:19", "--quiet", code=0)
+    run("pack", sample, "-o", path("part"), "--layers", "1-2", "--steps", "5:13", "--quiet", code=0)
     part = read_json("replay", path("part"), code=0)
     tap.check(part["verdict"] == "match", "a slice from the middle replays", part["verdict"])
-    run("pack", sample, "-o", path("part"), "--layers", "1", "--steps", "7:19", code=2)  # exists
+    run("pack", sample, "-o", path("part"), "--layers", "1", "--steps", "5:13", code=2)  # exists
 
 sys.exit(tap.finish())

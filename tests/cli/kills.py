@@ -175,8 +175,9 @@ def check_is_seen(tap, case):
 
 def main():
     tap, program = Tap(), Program(sys.argv[2])
-    if h5py is None or not kill_shim.available():
-        tap.skip("kills", "python3-h5py is not installed" if h5py is None else "no C compiler for the shim")
+    obstacle = "python3-h5py is not installed" if h5py is None else kill_shim.obstacle(program.path)
+    if obstacle:
+        tap.skip("kills", obstacle)
         return tap.finish()
     only_random = len(sys.argv) > 4 and sys.argv[3] == "--random"
     with tempfile.TemporaryDirectory() as folder:

@@ -13,7 +13,7 @@ import sys
 import tempfile
 
 sys.path.insert(0, os.path.join(os.path.dirname(os.path.abspath(__file__)), "..", "support"))
-from digest_vectors import lines_digest  # noqa: E402
+from digest_vectors import C, MASK, block_digest, lines_digest, mix  # noqa: E402
 from tap import Tap  # noqa: E402
 
 try:
@@ -72,6 +72,33 @@ def wrong_states(log):
     return wrong, checked
 
 
+def wrong_checkpoints(log):
+    """Layers of checkpoints whose blocks, and zeros for all others, do not give the pool digest (rules L4, L5)."""
+    file = log.file
+    points, layers, count, heads, width, _ = file["checkpoint/recurrent"].shape
+    columns, every = file["checkpoint/conv"].shape[3], int(file["checkpoint"].attrs["every"])
+    blocks = [int(b) for b in file["checkpoint/block"][()]]
+    recurrent, conv = log.entries("checkpoint/recurrent", 3), log.entries("checkpoint/conv", 3)
+
+    def share(state, window, block):
+        _, _, digest = block_digest(state, window, heads, len(state) // heads // width, len(window) // columns)
+        return mix(digest + (block + 1) * C & MASK)
+
+    wrong = 0
+    for point in range(points):
+        step = int(file["checkpoint/step"][point])
+        wrong += step != int(file["steps"].attrs["first_step"]) + (point + 1) * every - 1
+        for layer in range(layers):
+            first = (point * layers + layer) * count
+            pool = 0
+            for block in range(int(file["model"].attrs["num_blocks"])):
+                i = first + blocks.index(block) if block in blocks else None
+                state, window = (bytes(len(recurrent[0])), bytes(len(conv[0]))) if i is None else (recurrent[i], conv[i])
+                pool += share(state, window, block)
+            wrong += pool & MASK != int(file["digest/pool"][step - int(file["steps"].attrs["first_step"]), layer])
+    return wrong, points * layers
+
+
 def wrong_outputs(log, taps, library):
     wrong = checked = 0
     digests = log.file["digest/out"][()].reshape(-1, len(taps))
@@ -108,6 +135,9 @@ def check_log(tap, name, path, taps, steps):
     tap.check(log.file["commit"].shape == (steps, 4), f"{name}: every step has a record", log.file["commit"].shape)
     for what, (wrong, checked) in (("states", wrong_states(log)), ("outputs", wrong_outputs(log, taps, library))):
         tap.check(wrong == 0 and checked > 0, f"{name}: {what} match their digests", f"{wrong} wrong, {checked} checked")
+    if "checkpoint" in log.file:
+        wrong, checked = wrong_checkpoints(log)
+        tap.check(wrong == 0 and checked > 0, f"{name}: checkpoints give the pool digests", f"{wrong} wrong, {checked} checked")
     tap.check(wrong_records(log, library) == 0, f"{name}: the chain follows from the digests")
 
 
@@ -118,7 +148,8 @@ def main():
         tap.skip("a log read with h5py", "python3-h5py is not installed")
         return tap.finish()
     recipe, taps = os.path.join(root, "traces", "recipes", "tiny.json"), ["conv_out", "core_out", "norm_out"]
-    cases = [("full", [], 8), ("every 3", ["--state", "every:3"], 8), ("a slice", ["--steps", "2:7", "--layers", "1"], 5)]
+    cases = [("full", [], 8), ("every 3", ["--state", "every:3"], 8), ("a slice", ["--steps", "2:7", "--layers", "1"], 5),
+             ("checkpoints", ["--checkpoint", "every:3"], 8), ("checkpoints of a slice", ["--steps", "1:8", "--checkpoint", "every:2"], 7)]
     with tempfile.TemporaryDirectory() as folder:
         for number, (name, arguments, steps) in enumerate(cases):
             path = os.path.join(folder, f"{number}.log.h5")

@@ -26,8 +26,12 @@ def library():
     return path
 
 
-def available():
-    return compiler() is not None
+def obstacle(program):
+    """Why the shim cannot be used with the program, or nothing."""
+    if compiler() is None:
+        return "no C compiler for the shim"
+    done = subprocess.run([program, "--version"], capture_output=True, env=environment(), check=False)
+    return "" if done.returncode == 0 else "the program does not run with a preloaded library (a build with sanitizers)"
 
 
 def environment(mode="count", at=0, log=None):

@@ -73,6 +73,24 @@ TEST_CASE("a checkpoint gives the pool back, whole and from the middle") {
     }
 }
 
+TEST_CASE("an interrupted slice goes on from its checkpoint, and ends in the same bytes") {
+  const Folder folder;
+  const std::string path = folder / "a";
+  const LogHeader header = header_with("every:2", 2, 2, 6);
+  write_log(path, header);
+  const std::string whole = text_of_file(path);
+  for (const std::int64_t complete : {1, 2, 3, 5, 6}) {
+    CAPTURE(complete);
+    const auto [commit, bytes] = entry(path, "", "commit", h5::Type::u64, 2, static_cast<std::uint64_t>(complete));
+    overwrite(path, commit, std::string(static_cast<std::size_t>(6 - complete) * bytes, '\0'));
+    const auto writer = resume_log(path, header, {});
+    CHECK(writer->committed() == complete);
+    CHECK(finish_log(*writer, header) == (complete < 2 ? 0 : complete < 4 ? 4 : 6));
+    CHECK((text_of_file(path) == whole));
+    CHECK(writer->chain() == open_log(path)->chain());
+  }
+}
+
 TEST_CASE("checkpoints change nothing else, and where there are none nothing at all") {
   const Folder folder;
   const LogHeader plain = header_of(state_policy_from("every:3"));
