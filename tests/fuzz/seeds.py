@@ -3,7 +3,7 @@
 
     seeds.py PROGRAM OUT
 
-Also what earlier runs found: CORPUS/*.z next to this script, zlib-compressed. Without h5py the variants are left out.
+Without h5py the variants are left out. What earlier runs found is corpus/*.z next to this script, zlib-compressed.
 """
 
 import glob
@@ -83,6 +83,8 @@ def write(program, out):
 
 
 def found_before(out):
+    """Unpacks what earlier runs found."""
+    os.makedirs(out, exist_ok=True)
     for path in glob.glob(os.path.join(HERE, "corpus", "*.z")):
         with open(path, "rb") as stream, open(os.path.join(out, os.path.basename(path)[:-2]), "wb") as target:
             target.write(zlib.decompress(stream.read()))
@@ -91,7 +93,6 @@ def found_before(out):
 def main():
     program, out = os.path.abspath(sys.argv[1]), sys.argv[2]
     write(program, out)
-    found_before(out)
     print(len(os.listdir(out)))
 
 
