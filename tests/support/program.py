@@ -40,7 +40,7 @@ class Done(Result):
 
 class Program:
     def __init__(self, path):
-        self.path = path
+        self.path = os.path.abspath(path)
         # Idle threads sleep: the tests start many short runs, often side by side.
         os.environ.setdefault("OMP_WAIT_POLICY", "passive")
 
