@@ -290,9 +290,10 @@ void flipped_window(const Scene& scene, const std::vector<WrongWord>& words, Hyp
   if (words.size() != 1 || scene.at.row < 0 || scene.at.tap == Tap::conv_state) return;
   const std::int64_t channel = words.front().element, step = scene.at.step;
   const std::int32_t block = scene.at.block;
-  const auto rows = rows_of_block(scene, block, scene.anchor, step - 1);  // every step reads the whole window
-  const std::int64_t since = rows.empty() ? scene.anchor : rows.front().step;
-  for (int column = 0; column + 1 < model.W; ++column)
+  const auto rows = rows_of_block(scene, block, scene.anchor, step - 1);
+  for (int column = 0; column + 1 < model.W; ++column) {
+    const std::size_t back = static_cast<std::size_t>(model.W - 2 - column);  // steps since the value came in as x
+    const std::int64_t since = back < rows.size() ? rows[back].step : scene.anchor;
     for (int bit = 0; bit < bits_in(model.conv_state_dtype); ++bit) {
       const std::int64_t element = column * model.dim() + channel;
       Twist twist;
@@ -308,6 +309,7 @@ void flipped_window(const Scene& scene, const std::vector<WrongWord>& words, Hyp
               " changed before step " + std::to_string(step) + " read it",
           twist);
     }
+  }
   flipped_input(
       scene, "mixed_qkv", scene.at.row * model.dim() + channel, channel, model.act_dtype,
       [](StepInputs& in) { return &in.mixed_qkv; }, out);

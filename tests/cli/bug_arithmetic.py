@@ -161,7 +161,7 @@ def race(cases, _):
         "#411 without a repeat: q is the first bad tensor",
         s,
         faults.computes(2, 0, 1, qk_norm="race"),
-        [Want("unexplained", since=2, layer=0, row=1)],
+        [Want("unexplained", step=2, layer=0, row=1)],
         taps=ALL_TAPS,
         check=first_is(step=2, layer=0, tap="q", row=1),
         options=("--seconds", 8),

@@ -25,22 +25,21 @@ from cut_trace import read_raw  # noqa: E402
 
 # Three layers, states recorded after the last step; and one layer, states after steps 0 and 15, so that step 1 starts from them.
 LAYERS, MIXED = "h200_k64_3layers.h5", "h200_k64_mixed.h5"
-HEAD = 64 * 64  # elements of a head's state
 
 # Bits flipped by tools/break_trace.py: where; then the place that must be named, and words of the sentence about it.
 FLIPS = [
     (LAYERS, "core_out", {"step": 5, "layer": 1, "row": 0, "head": 2, "element": 3, "bit": 6},
-     {"from_step": 5, "to_step": 5, "layer": 1, "row": 0, "block": 5}, "the record of core_out", 2 * 64 + 3, 6),
+     {"from_step": 5, "to_step": 5, "layer": 1, "row": 0, "block": 5}, "the record of core_out", 3, 6),
     (MIXED, "core_out", {"step": 1, "row": 2, "head": 3, "element": 63, "bit": 0},
-     {"from_step": 1, "to_step": 1, "layer": 0, "row": 2, "block": 4}, "the record of core_out", 3 * 64 + 63, 0),
+     {"from_step": 1, "to_step": 1, "layer": 0, "row": 2, "block": 4}, "the record of core_out", 63, 0),
     (MIXED, "norm_out", {"step": 1, "row": 1, "head": 1, "element": 9, "bit": 15},
-     {"from_step": 1, "to_step": 1, "layer": 0, "row": 1, "block": 3}, "the record of norm_out", 64 + 9, 15),
+     {"from_step": 1, "to_step": 1, "layer": 0, "row": 1, "block": 3}, "the record of norm_out", 9, 15),
     (MIXED, "conv_out", {"step": 1, "row": 1, "element": 2, "bit": 9},
      {"from_step": 1, "to_step": 1, "layer": 0, "row": 1, "block": 3}, "the record of conv_out", 2, 9),
     (MIXED, "state", {"step": 0, "block": 3, "head": 1, "element": 777, "bit": 12},
-     {"from_step": 0, "to_step": 0, "layer": 0, "block": 3}, "recurrent state of block 3", HEAD + 777, 12),
+     {"from_step": 0, "to_step": 0, "layer": 0, "block": 3}, "recurrent state of block 3", 777, 12),
     (MIXED, "state", {"step": 0, "block": 2, "head": 3, "element": 4095, "bit": 30},
-     {"from_step": 0, "to_step": 0, "layer": 0, "block": 2}, "no row wrote the block", 3 * HEAD + 4095, 30),
+     {"from_step": 0, "to_step": 0, "layer": 0, "block": 2}, "no row wrote the block", 4095, 30),
     (MIXED, "conv_state", {"step": 0, "block": 1, "element": 100, "bit": 3},
      {"from_step": 0, "to_step": 0, "layer": 0, "row": 0, "block": 1}, "the record of conv state", 100, 3),
     (MIXED, "mixed_qkv", {"step": 1, "row": 1, "element": 300, "bit": 14},
@@ -102,7 +101,10 @@ def check_flips(checks, files):
     for sample, tap, place, scope, words, element, bit in FLIPS:
         path = files.broken(sample, "flipped.h5", tap, place)
         name = f"{tap} of step {place['step']}, bit {bit}"
-        said = [words, f"element {element}", f"bit {bit}"]
+        at = f"element {element}"
+        if tap in ("core_out", "norm_out", "state"):
+            at = f"head {place['head']}, element {place['element']}"
+        said = [words, at, f"bit {bit}"]
         names_only(checks, f"{name}: named at its place", path, "memory-corruption", scope, said)
 
 
