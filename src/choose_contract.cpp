@@ -2,7 +2,6 @@
 #include <algorithm>
 #include <limits>
 #include <memory>
-#include <set>
 
 #include "gdnsim/error.hpp"
 #include "gdnsim/replay.hpp"
@@ -14,24 +13,10 @@ namespace {
 // Steps of a path to look at: first a few (one is enough where an f32 state was recorded), then more while presets are level.
 constexpr std::int64_t kProbeSteps[] = {4, 32};
 
-/// Runs without looking; remembers which blocks are no longer zero.
-class Blind final : public Observer {
- public:
-  void event_applied(const Event& event, int, Pool&) override { blocks_.insert(event.block); }
-  void after(const StepView& view) override {
-    for (std::int32_t block : view.plan.block)
-      if (block >= 0) blocks_.insert(block);
-  }
-  const std::set<std::int32_t>& blocks() const { return blocks_; }
-
- private:
-  std::set<std::int32_t> blocks_;
-};
-
 /// The state of one layer before a probe.
 struct Start {
   std::unique_ptr<Pool> pool;
-  std::set<std::int32_t> blocks;  // not zero
+  std::vector<std::int32_t> blocks;  // that can be other than zero
 };
 
 void copy_blocks(const Start& from, Pool& to, int layer) {
@@ -131,9 +116,9 @@ std::vector<const Contract*> defined_presets(const Model& model) {
 std::vector<const Contract*> choose_for_path(const Search& s, Path path, const Slice& slice, ContractChoice& choice) {
   const Probe probe = find_probe(s.stream, path, slice, kProbeSteps[0]);
   Start before{s.backend.make_pool(s.stream.model(), {s.layer}), {}};
-  Blind blind;
-  simulate({s.stream, s.backend, choice.contracts, {s.layer}, probe.begin, {}}, *before.pool, blind);
-  before.blocks = blind.blocks();
+  Observer nobody;
+  simulate({s.stream, s.backend, choice.contracts, {s.layer}, probe.begin, {}}, *before.pool, nobody);
+  before.blocks = named_blocks(s.stream, probe.begin);
 
   std::vector<Candidate> tried;
   std::vector<const Contract*> best =

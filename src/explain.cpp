@@ -87,6 +87,17 @@ void drop_superseded(const Bench& bench, std::vector<Finding>& findings) {
   }
 }
 
+/// What is left where a layer has more findings than are looked for.
+Mechanism too_many(Trials& trials) {
+  const Bench& bench = trials.bench();
+  const Unit left = trials.run({}, {}, bench.last_step, true).wrong.front().unit;
+  return {"unexplained",
+          {left.step, -1, bench.layer, left.row, left.block, -1},
+          "after " + std::to_string(kFindings) + " findings in this layer the rest was not looked at",
+          "still differs, first at " + unit_words(left),
+          Proof::pattern};
+}
+
 LayerFindings explain_layer(const Bench& bench, SearchState& state) {
   LayerFindings result;
   std::vector<Finding> findings;
@@ -111,6 +122,8 @@ LayerFindings explain_layer(const Bench& bench, SearchState& state) {
       result.contract = best->hypothesis.twists;
   }
   if (result.complete) drop_superseded(bench, findings);
+  else if (!findings.back().twists.empty())  // the last one is no pattern: the loop ran out
+    findings.push_back({{}, {too_many(trials)}});
   for (const Finding& finding : findings)
     result.mechanisms.insert(result.mechanisms.end(), finding.mechanisms.begin(), finding.mechanisms.end());
   return result;
@@ -184,9 +197,9 @@ const Contract* preset_under_layout(const Bench& bench, Path path) {
   return nullptr;
 }
 
-/// Where most of what a layer wrote differs under the chosen preset, the contract may be at issue: the provider is held to the preset from which the
-/// fewest choices lead to the recorded bits, which need not be the one with the fewest differing elements. True when that is
-/// another one.
+/// Where most of what a layer wrote differs under the chosen preset, the contract may be at issue: the provider is held to the
+/// preset from which the fewest choices lead to the recorded bits, which need not be the one with the fewest differing
+/// elements. True when that is another one.
 bool hold_to_nearest(Stream& stream, Recording& recording, Backend& backend, Explanation& result, SearchState& state) {
   const Slice slice = result.replay.slice;
   ContractChoice& choice = result.replay.contract;

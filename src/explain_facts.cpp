@@ -248,7 +248,7 @@ std::optional<Mechanism> born_nan(const Bench& bench, const std::vector<Twist>& 
   const std::set<std::int32_t> poisoned = poisoned_blocks(bench);
   NaNWatch watch(bench, poisoned);
   Trials trials(bench);
-  trials.watch(twists, [&](const StepView& view) {
+  trials.watch(twists, {}, bench.last_step, [&](const StepView& view) {
     if (view.step >= bench.first_step && view.executed) watch.look(view);
   });
   const BornNaN& born = watch.found();
@@ -294,7 +294,7 @@ std::optional<Mechanism> lost_decay(const Bench& bench, const std::vector<Twist>
       before[block] = after.recurrent;
     }
   };
-  trials.watch(twists, look);
+  trials.watch(twists, {}, bench.last_step, look);
   if (decaying == 0 || equal * 2 <= decaying) return std::nullopt;
   std::ostringstream says;
   says << "the decay is lost to rounding: " << equal << " of " << decaying

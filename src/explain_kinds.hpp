@@ -54,7 +54,9 @@ void propose_roundings_here(const Scene& scene, Hypotheses& out);    // from the
 void propose_orders_here(const Scene& scene, Hypotheses& out);       // every order of summing, from the step on
 void propose_roundings_before(const Scene& scene, Hypotheses& out);  // the same for the block's steps before
 void propose_layouts(const Scene& scene, Hypotheses& out);           // qkv-packing, index-wrap
-void propose_flips(const Scene& scene, Hypotheses& out);             // memory-corruption of one bit
+void propose_bit(const Scene& scene, Hypotheses& out);               // memory-corruption of one bit of a snapshot
+void propose_flips(const Scene& scene, Hypotheses& out);             // of one bit of the state that a row read
+void propose_input_flips(const Scene& scene, Hypotheses& out);       // of one bit of the window, an input, a parameter
 void propose_words(const Scene& scene, Hypotheses& out);             // memory-corruption of a few words of a state
 void propose_records(const Scene& scene, Hypotheses& out);           // memory-corruption of the record itself
 void propose_snapshots(const Scene& scene, Hypotheses& out);         // a snapshot that holds another state

@@ -125,6 +125,7 @@ void propose_wraps(const Scene& scene, Hypotheses& out) {
         Hypothesis hypothesis;
         hypothesis.mechanisms = {{"index-wrap", scope, says, "", Proof::rerun}};
         hypothesis.twists = {wraps(stride, modulus, part)};
+        hypothesis.twists[0].blocks = {hit};
         hypothesis.whole = true;
         out.push_back(std::move(hypothesis));
         break;

@@ -31,6 +31,7 @@ Twist one_padded(std::int64_t step, const PaddedRow& row) {
   twist.padded = [=](const StepPlan& plan) {
     return plan.step == step ? std::vector<PaddedRow>{row} : std::vector<PaddedRow>{};
   };
+  twist.blocks = {row.block};
   return twist;
 }
 
@@ -105,6 +106,7 @@ void by_rule(const Scene& scene, const char* id, std::int64_t from, const std::s
               rows.push_back({row, found->second, part, outputs, true, parallel});
           return rows;
         };
+        for (const auto& [at, block] : *placed) twist.blocks.push_back(block);
         Hypothesis hypothesis;
         hypothesis.mechanisms = mechanisms_of(scene, id, how, *placed);
         hypothesis.twists = {twist};

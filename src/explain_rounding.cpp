@@ -75,17 +75,15 @@ bool reaches(const Scene& scene, const std::string& field) {
   return !norm_stage || norm_field || !taps.has(Tap::core_out);
 }
 
-struct Variant {
-  std::shared_ptr<const Contract> contract;
-};
+using Variant = std::shared_ptr<const Contract>;
 
 /// Contracts with one field other than expected, then the presets.
 std::vector<Variant> single_fields(const Scene& scene, const Contract& expected, bool all_dots) {
   std::vector<Variant> variants;
   const auto add = [&](const Contract& contract) {
-    const bool seen = contract == expected ||
-                      std::ranges::any_of(variants, [&](const Variant& v) { return *v.contract == contract; });
-    if (!seen) variants.push_back({std::make_shared<const Contract>(contract)});
+    const bool seen =
+        contract == expected || std::ranges::any_of(variants, [&](const Variant& v) { return *v == contract; });
+    if (!seen) variants.push_back(std::make_shared<const Contract>(contract));
   };
   for (const auto& [field, value] : contract_fields(expected)) {
     if (field == "shapes" || field == "multiprocessors" || field.find('.') != std::string::npos ||
@@ -125,25 +123,27 @@ std::vector<Variant> single_fields(const Scene& scene, const Contract& expected,
 }
 
 Hypothesis under(const Scene& scene, const Variant& variant, const Contract& expected, const Scope& scope, bool whole) {
-  const Path path = scene.plan(scene.at.step).path;
   Hypothesis hypothesis;
   hypothesis.whole = whole;
-  hypothesis.rounds = variant.contract.get();
-  Twist twist;
-  twist.contract = [=, contract = variant.contract](const StepPlan& plan, int row) -> const Contract* {
-    const bool in = plan.path == path && (scope.row < 0 || row == scope.row) && plan.step >= scope.from_step &&
-                    (scope.to_step < 0 || plan.step <= scope.to_step);
-    return in ? contract.get() : nullptr;
-  };
-  hypothesis.twists = {twist};
-  for (const Choice& choice : choices_between(expected, *variant.contract))
+  hypothesis.rounds = variant.get();
+  hypothesis.twists = {under_contract(variant, scene.plan(scene.at.step).path, scope)};
+  for (const Choice& choice : choices_between(expected, *variant))
     hypothesis.mechanisms.push_back({choice.id, scope, choice.words, "", Proof::rerun});
-  if (hypothesis.mechanisms.empty())
-    hypothesis.mechanisms = {{"kernel-path", scope, variant.contract->name, "", Proof::rerun}};
+  if (hypothesis.mechanisms.empty()) hypothesis.mechanisms = {{"kernel-path", scope, variant->name, "", Proof::rerun}};
   return hypothesis;
 }
 
 }  // namespace
+
+Twist under_contract(const std::shared_ptr<const Contract>& contract, Path path, const Scope& scope) {
+  Twist twist;
+  twist.contract = [=](const StepPlan& plan, int row) -> const Contract* {
+    const bool in = plan.path == path && (scope.row < 0 || row == scope.row) && plan.step >= scope.from_step &&
+                    (scope.to_step < 0 || plan.step <= scope.to_step);
+    return in ? contract.get() : nullptr;
+  };
+  return twist;
+}
 
 std::string mechanism_of_field(const std::string& field, const std::string& value) {
   if (field.ends_with(".product")) return "dot-fma";
@@ -197,17 +197,18 @@ std::vector<Choice> choices_between(const Contract& expected, const Contract& fo
   return choices;
 }
 
-void propose_roundings(const Scene& scene, Hypotheses& out) {
+namespace {
+
+void whole_layer(const Scene& scene, bool all_orders, Hypotheses& out) {
   const Contract& expected = scene.bench.contracts.of(scene.plan(scene.at.step).path);
-  for (const Variant& variant : single_fields(scene, expected, false))
+  for (const Variant& variant : single_fields(scene, expected, all_orders))
     out.push_back(under(scene, variant, expected, {-1, -1, scene.bench.layer, -1, -1, -1}, true));
 }
 
-void propose_orders(const Scene& scene, Hypotheses& out) {
-  const Contract& expected = scene.bench.contracts.of(scene.plan(scene.at.step).path);
-  for (const Variant& variant : single_fields(scene, expected, true))
-    out.push_back(under(scene, variant, expected, {-1, -1, scene.bench.layer, -1, -1, -1}, true));
-}
+}  // namespace
+
+void propose_roundings(const Scene& scene, Hypotheses& out) { whole_layer(scene, false, out); }
+void propose_orders(const Scene& scene, Hypotheses& out) { whole_layer(scene, true, out); }
 
 namespace {
 

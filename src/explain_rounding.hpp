@@ -1,9 +1,11 @@
 // Contract choices as mechanisms. Private to explain.
 #pragma once
 
+#include <memory>
 #include <string>
 #include <vector>
 
+#include "explain_twist.hpp"
 #include "gdnsim/contract.hpp"
 #include "gdnsim/mechanism.hpp"
 
@@ -18,6 +20,8 @@ struct Choice {
   std::vector<std::string> fields;
   std::string words;
 };
+/// The rows and steps of the path that the scope names are computed under the contract.
+Twist under_contract(const std::shared_ptr<const Contract>& contract, Path path, const Scope& scope);
 /// What differs between what is expected and what was found; one choice "kernel-path" when the found one is another preset's
 /// whole.
 std::vector<Choice> choices_between(const Contract& expected, const Contract& found);

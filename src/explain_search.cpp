@@ -75,20 +75,13 @@ bool SceneSearch::try_group(Propose propose) {
 
 /// A contract for every step of the path, or for those that the scope names.
 void SceneSearch::try_contract(const std::shared_ptr<const Contract>& contract, Scope scope) {
-  const Path path = scene_.plan(scene_.at.step).path;
   scope.layer = scene_.bench.layer;
   Hypothesis hypothesis;
   hypothesis.mechanisms.resize(1);
   hypothesis.mechanisms[0].scope = scope;
   hypothesis.whole = scope.from_step < scene_.anchor;
   hypothesis.rounds = contract.get();
-  Twist twist;
-  twist.contract = [=](const StepPlan& plan, int row) -> const Contract* {
-    const bool in = plan.path == path && plan.step >= scope.from_step &&
-                    (scope.to_step < 0 || plan.step <= scope.to_step) && (scope.row < 0 || row == scope.row);
-    return in ? contract.get() : nullptr;
-  };
-  hypothesis.twists = {twist};
+  hypothesis.twists = {under_contract(contract, scene_.plan(scene_.at.step).path, scope)};
   test(hypothesis);
 }
 
@@ -158,6 +151,10 @@ bool SceneSearch::try_blocks() {
   return std::ranges::any_of(groups, [&](Propose propose) { return try_group(propose); });
 }
 
+bool SceneSearch::try_flips() {
+  return try_group(propose_bit) || try_group(propose_flips) || try_group(propose_input_flips);
+}
+
 /// What one row did in one step may be what it did from then on, or what every row did.
 void SceneSearch::widen() {
   if (!best_ || clean() || !best_->hypothesis.again) return;
@@ -198,7 +195,7 @@ std::optional<Tested> SceneSearch::run() {
     return try_group(propose_roundings) || (wide && !held && try_fit(-1, 20));
   };
   (void)(try_known() || (rounds_first && roundings()) || (wide && try_group(propose_layouts)) || try_blocks() ||
-         try_group(propose_snapshots) || try_group(propose_flips) || (!rounds_first && roundings()) ||
+         try_group(propose_snapshots) || try_flips() || (!rounds_first && roundings()) ||
          (tiny() && held && try_group(propose_orders_here)) || try_group(propose_words) || try_group(propose_records) ||
          try_group(propose_roundings_here) || try_group(propose_roundings_before) ||
          (!wide && try_group(propose_layouts)));

@@ -51,6 +51,7 @@ class SceneSearch {
   bool try_known();
   bool try_fit(std::int64_t from_step, double seconds);
   bool try_blocks();
+  bool try_flips();
   void try_contract(const std::shared_ptr<const Contract>& contract, Scope scope = {});
   void widen();
   bool tiny() const;

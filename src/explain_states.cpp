@@ -17,7 +17,7 @@ Twist reads_block(const Where& where, Part part, std::int32_t other) {
 
 /// What the row wrote of the part goes to `target` as well or instead; -1: nowhere.
 Twist writes_to(const Where& where, Part part, std::int32_t target, bool keep_own) {
-  return changed_after(where, [=](StepEdit& edit, int, std::int32_t block, const Words& before, Words& words) {
+  Twist twist = changed_after(where, [=](StepEdit& edit, int, std::int32_t block, const Words& before, Words& words) {
     if (block == target) return;
     if (target >= 0) {
       Words other = read_words(edit.pool, edit.layer, target);
@@ -26,6 +26,8 @@ Twist writes_to(const Where& where, Part part, std::int32_t target, bool keep_ow
     }
     if (!keep_own) take(part, before, words);
   });
+  if (target >= 0) twist.blocks = {target};
+  return twist;
 }
 
 /// The row used another block altogether: read it, wrote it, and left its own alone.
@@ -40,7 +42,9 @@ Twist uses_instead(const Where& where, Part part, std::int32_t other) {
     write_words(edit.pool, edit.layer, other, theirs);
     take(part, before, words);
   };
-  return changed_around(where, read, write);
+  Twist twist = changed_around(where, read, write);
+  twist.blocks = {other};
+  return twist;
 }
 
 void blocks_of_row(const Scene& scene, const RowStep& place, Hypotheses& out) {

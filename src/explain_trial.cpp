@@ -158,6 +158,7 @@ void run_twisted(const Bench& bench, const TwistList& twists, const Checkpoint& 
   for (const auto& [block, words] : from.blocks) write_words(*pool, bench.layer, block, words);
   TrialObserver observer(bench, twists, stream, until_wrong);
   for (const auto& [block, words] : from.blocks) observer.touched.insert(block);
+  for (const Twist* twist : twists) observer.touched.insert(twist->blocks.begin(), twist->blocks.end());
   use(observer);
   simulate({stream, backend, bench.contracts, {bench.layer}, last_step, taps, from.step}, *pool, observer);
   done(observer, *pool);
@@ -225,22 +226,16 @@ History Trials::history(std::int64_t first, std::int64_t last) {
 
 StepOutputs Trials::outputs(const std::vector<Twist>& twists, const Checkpoint& from, std::int64_t step) {
   StepOutputs outputs;
-  const auto keep = [&](const StepView& view) {
+  watch(twists, from, step + 1, [&](const StepView& view) {
     if (view.step == step) outputs = view.outputs;
-  };
-  run_twisted(
-      bench_, list_of(accepted_, twists), from, step + 1, false, all_taps(),
-      [&](TrialObserver& observer) {
-        observer.comparing = false;
-        observer.on_step = keep;
-      },
-      [](TrialObserver&, Pool&) {});
+  });
   return outputs;
 }
 
-void Trials::watch(const std::vector<Twist>& twists, const std::function<void(const StepView&)>& look) {
+void Trials::watch(const std::vector<Twist>& twists, const Checkpoint& from, std::int64_t last_step,
+                   const std::function<void(const StepView&)>& look) {
   run_twisted(
-      bench_, list_of(accepted_, twists), {}, bench_.last_step, false, all_taps(),
+      bench_, list_of(accepted_, twists), from, last_step, false, all_taps(),
       [&](TrialObserver& observer) {
         observer.comparing = false;
         observer.on_step = look;

@@ -67,8 +67,9 @@ class Trials {
   /// Outputs of one step from the checkpoint before it, all taps wanted.
   StepOutputs outputs(const std::vector<Twist>& twists, const Checkpoint& from, std::int64_t step);
 
-  /// Runs every step with all taps and shows each to `look`.
-  void watch(const std::vector<Twist>& twists, const std::function<void(const StepView&)>& look);
+  /// Runs the steps from the checkpoint to `last_step` with all taps and shows each to `look`.
+  void watch(const std::vector<Twist>& twists, const Checkpoint& from, std::int64_t last_step,
+             const std::function<void(const StepView&)>& look);
 
  private:
   const Bench bench_;

@@ -79,7 +79,8 @@ struct Twist {
   std::int64_t event = -1;                        // this event is not applied as written, but
   std::function<void(Pool&, int layer)> instead;  // this is done
   std::function<void(LayerParams&)> params;
-  std::vector<Unit> forgiven;  // the records of these units are taken to be wrong: they are not compared
+  std::vector<std::int32_t> blocks;  // that it may write although no row and no event names them
+  std::vector<Unit> forgiven;        // the records of these units are taken to be wrong: they are not compared
 };
 
 /// What may have happened: a mechanism (or several that go together) and how to act it out. `says` is without the place, which

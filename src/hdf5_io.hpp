@@ -105,6 +105,7 @@ class Dataset {
  private:
   friend class Group;
   void check_storage(std::uint64_t file_bytes);
+  void require_room_for_checksums(std::uint64_t first, std::uint64_t count) const;
   Handle select(std::uint64_t first, std::uint64_t count);
   Handle id_, file_type_, space_;
   std::string where_;
@@ -113,6 +114,7 @@ class Dataset {
   std::size_t row_bytes_ = 0;
   bool chunked_ = false, whole_ = false;  // whole_: every chunk is known to be stored
   Dims chunk_;
+  unsigned checksums_ = 0;  // fletcher32 filters
 };
 
 /// A group (or the root) of an open file.

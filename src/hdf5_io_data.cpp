@@ -76,7 +76,14 @@ Dims shape_of(hid_t space, const std::string& where) {
   return {sizes.begin(), sizes.end()};
 }
 
-void require_known_filters(hid_t creation, const std::string& where, bool& deflated) {
+/// What a dataset's filters do to its chunks.
+struct Filters {
+  bool deflated = false;
+  unsigned checksums = 0;
+};
+
+Filters require_known_filters(hid_t creation, const std::string& where) {
+  Filters found;
   const int filters = require(H5Pget_nfilters(creation), where, "filters cannot be read");
   for (int i = 0; i < filters; ++i) {
     unsigned flags = 0, info = 0, values[8] = {};
@@ -84,11 +91,13 @@ void require_known_filters(hid_t creation, const std::string& where, bool& defla
     char name[16] = {};
     const H5Z_filter_t filter =
         H5Pget_filter2(creation, static_cast<unsigned>(i), &flags, &count, values, sizeof name, name, &info);
-    if (filter == H5Z_FILTER_DEFLATE) deflated = true;
+    found.deflated |= filter == H5Z_FILTER_DEFLATE;
+    found.checksums += filter == H5Z_FILTER_FLETCHER32;
     if (filter != H5Z_FILTER_DEFLATE && filter != H5Z_FILTER_SHUFFLE && filter != H5Z_FILTER_FLETCHER32)
       throw error(where, ": expected no filters but deflate, shuffle and fletcher32, found filter ", filter);
   }
   if (filters > 4) throw error(where, ": expected at most four filters, found ", filters);
+  return found;
 }
 
 /// The chunk's shape; checks that a chunk is no larger than what it could hold.
@@ -261,8 +270,8 @@ void Dataset::check_storage(std::uint64_t file_bytes) {
   if (!total) throw error(where_, ": ", text_of(dims_), " is too large");
   row_bytes_ = static_cast<std::size_t>(rows() == 0 ? 0 : *total / rows());
   const Handle creation = owned(H5Dget_create_plist(id_.id()), where_, "layout cannot be read");
-  bool deflated = false;
-  require_known_filters(creation.id(), where_, deflated);
+  const auto [deflated, checksums] = require_known_filters(creation.id(), where_);
+  checksums_ = checksums;
   if (require(H5Pget_external_count(creation.id()), where_, "layout cannot be read") != 0)
     throw error(where_, ": expected data inside the file, found external storage");
   const H5D_layout_t layout = H5Pget_layout(creation.id());
@@ -299,11 +308,30 @@ void Dataset::require_whole() {
   whole_ = true;
 }
 
+/// HDF5's fletcher32 filter takes four bytes off a stored chunk without asking how long it is. Looking a chunk up costs a walk
+/// through the index, so only datasets with checksums pay for it.
+void Dataset::require_room_for_checksums(std::uint64_t first, std::uint64_t count) const {
+  std::vector<hsize_t> at(dims_.size(), 0);
+  for (at[0] = first / chunk_[0] * chunk_[0]; at[0] < first + count;) {
+    unsigned skipped = 0;
+    haddr_t start = 0;
+    hsize_t stored = 0;
+    require(H5Dget_chunk_info_by_coord(id_.id(), at.data(), &skipped, &start, &stored), where_,
+            "a chunk cannot be found");
+    if (stored <= 4 * checksums_)
+      throw error(where_, "[", at[0], "]: expected a chunk with its checksum, found ", stored, " bytes");
+    std::size_t axis = at.size() - 1;  // the next chunk, the last axis fastest
+    while (axis > 0 && (at[axis] += chunk_[axis]) >= dims_[axis]) at[axis--] = 0;
+    if (axis == 0) at[0] += chunk_[0];
+  }
+}
+
 void Dataset::read_rows(std::uint64_t first, std::uint64_t count, std::span<std::byte> out) {
   GDNSIM_CHECK(first <= rows() && count <= rows() - first && out.size() == count * row_bytes_);
   start_library();
   require_whole();
   if (out.empty()) return;
+  if (chunked_ && checksums_ > 0) require_room_for_checksums(first, count);
   const Handle memory = select(first, count);
   const herr_t status = H5Dread(id_.id(), file_type_.id(), memory.id(), space_.id(), H5P_DEFAULT, out.data());
   if (status < 0) throw error(where_, "[", first, "]: cannot be read", library_reason());

@@ -48,19 +48,6 @@ std::uint64_t digest_of_unlisted(const LogHeader& header) {
   return sum;
 }
 
-std::vector<std::int32_t> named_blocks(const Stream& stream, std::int64_t last_step) {
-  std::vector<bool> named(static_cast<std::size_t>(stream.model().num_blocks));
-  for (std::int64_t step = 0; step < last_step; ++step)
-    for (std::int32_t block : stream.plan(step).block)
-      if (block >= 0) named[static_cast<std::size_t>(block)] = true;
-  for (const Event& event : stream.events())
-    if (event.step < last_step) named[static_cast<std::size_t>(event.block)] = true;
-  std::vector<std::int32_t> blocks;
-  for (std::size_t block = 0; block < named.size(); ++block)
-    if (named[block]) blocks.push_back(static_cast<std::int32_t>(block));
-  return blocks;
-}
-
 std::int64_t checkpoint_every_from(const std::string& text) {
   if (text == "none") return 0;
   std::int64_t every = 0;

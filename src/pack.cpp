@@ -1,8 +1,6 @@
 #include "gdnsim/pack.hpp"
 
 #include <algorithm>
-#include <map>
-#include <set>
 
 #include "gdnsim/recipe.hpp"
 #include "gdnsim/simulator.hpp"
@@ -15,20 +13,6 @@ constexpr std::int64_t kBack = 16;
 
 struct State {
   Bytes recurrent, conv;
-};
-
-/// Runs up to the slice and keeps every block that something named.
-class Before final : public Observer {
- public:
-  void event_applied(const Event& event, int layer, Pool&) override { touched_[layer].insert(event.block); }
-  void after(const StepView& view) override {
-    for (std::int32_t block : view.plan.block)
-      if (block >= 0) touched_[view.layer].insert(block);
-  }
-  const std::map<int, std::set<std::int32_t>>& touched() const { return touched_; }
-
- private:
-  std::map<int, std::set<std::int32_t>> touched_;
 };
 
 /// Steps [first, last) of some layers, as a stream of its own. It starts from loads of the states before it.
@@ -94,21 +78,18 @@ class SlicedStream final : public Stream {
   std::vector<State> loads_;
 };
 
-/// States before the slice's first step, of every block that is not zero, and the slice's events.
+/// States before the slice's first step, of every block that something named, and the slice's events.
 void fill_starts(Stream& stream, Backend& backend, const PackOptions& options, SlicedStream& sliced) {
   const Slice& slice = options.slice;
   const auto pool = backend.make_pool(stream.model(), slice.layers);
-  Before before;
-  simulate({stream, backend, options.contracts, slice.layers, slice.first_step, {}}, *pool, before);
+  Observer nobody;
+  simulate({stream, backend, options.contracts, slice.layers, slice.first_step, {}}, *pool, nobody);
   State state{Bytes(stream.model().state_bytes()), Bytes(stream.model().conv_bytes())};
-  for (std::size_t i = 0; i < slice.layers.size(); ++i) {
-    const auto blocks = before.touched().find(slice.layers[i]);
-    if (blocks == before.touched().end()) continue;
-    for (std::int32_t block : blocks->second) {
+  for (std::size_t i = 0; i < slice.layers.size(); ++i)
+    for (std::int32_t block : named_blocks(stream, slice.first_step)) {
       pool->read(slice.layers[i], block, state.recurrent, state.conv);
       sliced.start_from(static_cast<int>(i), block, state);
     }
-  }
   sliced.take_events();
 }
 

@@ -82,4 +82,17 @@ void validate_events(const Model& model, std::int64_t steps, std::int64_t load_r
   }
 }
 
+std::vector<std::int32_t> named_blocks(const Stream& stream, std::int64_t last_step) {
+  std::vector<bool> named(static_cast<std::size_t>(stream.model().num_blocks));
+  for (std::int64_t step = 0; step < last_step; ++step)
+    for (std::int32_t block : stream.plan(step).block)
+      if (block >= 0) named[static_cast<std::size_t>(block)] = true;
+  for (const Event& event : stream.events())
+    if (event.step < last_step) named[static_cast<std::size_t>(event.block)] = true;
+  std::vector<std::int32_t> blocks;
+  for (std::size_t block = 0; block < named.size(); ++block)
+    if (named[block]) blocks.push_back(static_cast<std::int32_t>(block));
+  return blocks;
+}
+
 }  // namespace gdnsim

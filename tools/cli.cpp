@@ -237,11 +237,49 @@ void open_source(Input& input, const std::string& trace_path) {
   input.stream_of_log = std::move(trace);
 }
 
+namespace {
+
+/// The contract that a bundle (`pack`) was made under; nothing for other files.
 std::optional<ContractSet> bundle_contract(const Input& input) {
   if (!input.trace) return std::nullopt;
   for (const auto& [key, text] : input.trace->provenance())
     if (key == kBundleContract) return contracts_from_text(text, input.path + ": provenance @" + key);
   return std::nullopt;
+}
+
+}  // namespace
+
+NamedContracts named_contracts(const std::string& option, const Input& input) {
+  if (option != "auto") return {load_contracts(option), "given by --contract " + option};
+  if (input.log) return {input.log->header().contracts, "the log says so"};
+  if (auto bundled = bundle_contract(input)) return {std::move(bundled), "the bundle says so"};
+  return {};
+}
+
+void add_trace_option(CLI::App& command, std::string& trace) {
+  command.add_option("--trace", trace, "the trace a log was made from (default: where the log says)")
+      ->check(not_empty());
+}
+
+void RecordingOptions::add_to(CLI::App& command, const std::string& contract_means) {
+  command.add_option("FILE", file, "a trace with recorded outputs, or a log")->required();
+  command.add_option("--contract", contract, contract_means)->capture_default_str();
+  add_trace_option(command, trace);
+}
+
+Input RecordingOptions::open() const {
+  Input input = open_input(file);
+  input.recording();  // a recipe is refused before anything else is looked at
+  if (input.log) open_source(input, trace);
+  return input;
+}
+
+std::string RecordingOptions::words(const Input& input, const ContractSet& used) const {
+  std::string text = " " + shell_word(file);
+  if (!trace.empty()) text += " --trace " + shell_word(trace);
+  const bool file_says = contract == "auto" && named_contracts(contract, input).contracts;
+  if (!file_says) text += " --contract " + shell_word(contract == "auto" ? contract_name(used) : contract);
+  return text;
 }
 
 std::string subject_of(const Input& input, Stream& stream, const Slice& slice) {

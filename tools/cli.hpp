@@ -96,8 +96,23 @@ Input open_input(const std::string& path);
 /// Opens what a log was made from: its recipe, or the trace at `trace_path` (empty: where the provenance says).
 void open_source(Input& input, const std::string& trace_path);
 
-/// The contract that a bundle (`pack`) was made under; nothing for other files.
-std::optional<ContractSet> bundle_contract(const Input& input);
+/// The contracts that --contract names, or (auto) those that a log or a bundle says it was made under; else none: to be chosen
+/// by the recorded bits.
+struct NamedContracts {
+  std::optional<ContractSet> contracts;
+  std::string from;  // "given by --contract golden", "the log says so"
+};
+NamedContracts named_contracts(const std::string& option, const Input& input);
+
+/// FILE, --contract and --trace of the commands that run a recording again.
+struct RecordingOptions {
+  std::string file, contract = "auto", trace;
+  void add_to(CLI::App& command, const std::string& contract_means);
+  Input open() const;  // a log with what it was made from
+  /// The same again in a command line, under the contracts that were used.
+  std::string words(const Input& input, const ContractSet& used) const;
+};
+void add_trace_option(CLI::App& command, std::string& trace);
 
 /// One line for a report: what the input holds and which part was looked at.
 std::string subject_of(const Input& input, Stream& stream, const Slice& slice);

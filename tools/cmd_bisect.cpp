@@ -107,8 +107,7 @@ void run_again(const Options& options, Input& input, const std::string& which, B
 }
 
 ContractSet contracts_for(const Options& options, Input& input, Backend& backend, const Slice& slice) {
-  if (options.contract != "auto") return load_contracts(options.contract);
-  if (input.log) return input.log->header().contracts;
+  if (auto named = named_contracts(options.contract, input).contracts) return *std::move(named);
   return choose_contract(input.stream(), input.recording(), backend, slice).contracts;
 }
 

@@ -10,7 +10,7 @@ namespace gdnsim::tools {
 namespace {
 
 struct Options {
-  std::string file, contract = "auto", trace;
+  RecordingOptions recording;
   double seconds = 120;
   SliceOptions slice;
   BackendChoice backend;
@@ -18,23 +18,16 @@ struct Options {
 };
 
 /// The smallest slice that shows the first divergence, under the contract that the provider is held to.
-std::string repro_command(const Options& options, const Explanation& found) {
-  std::string command = "gdnsim explain " + shell_word(options.file);
-  if (!options.trace.empty()) command += " --trace " + shell_word(options.trace);
-  const std::string name =
-      options.contract == "auto" ? contract_name(found.replay.contract.contracts) : options.contract;
-  command += " --contract " + shell_word(name);
+std::string repro_command(const Options& options, const Input& input, const Explanation& found) {
+  std::string command = "gdnsim explain" + options.recording.words(input, found.replay.contract.contracts);
   if (const auto& first = found.replay.first()) command += " --layers " + std::to_string(first->layer);
   return command;
 }
 
 std::string next_command(const Options& options, const Explanation& found) {
   if (found.replay.verdict != Verdict::diverged) return "";
-  const auto is = [&](const char* id) {
-    return std::ranges::any_of(found.mechanisms, [&](const Mechanism& m) { return m.id == id; });
-  };
-  const std::string file = shell_word(options.file);
-  if (is("unexplained") || is("algorithm-order")) return "gdnsim replay " + file + " --mode local --html report.html";
+  const std::string file = shell_word(options.recording.file);
+  if (!found.complete) return "gdnsim replay " + file + " --mode local --html report.html";
   const bool rounding = std::ranges::any_of(found.mechanisms, [](const Mechanism& m) {
     return m.scope.from_step < 0 && m.scope.row < 0 && m.scope.block < 0 && m.proof == Proof::rerun;
   });
@@ -46,40 +39,31 @@ Report report_of_explanation(const Options& options, Input& input, Backend& back
                              const Explanation& found) {
   Report report = report_of(found.replay);
   report.command = "explain";
-  report.files = {options.file};
+  report.files = {options.recording.file};
   report.subject = subject_of(input, input.stream(), found.replay.slice);
   report.backend = reason + "; " + backend.description();
   report.searched = true;
   report.mechanisms = found.mechanisms;
   report.tried = found.tried;
   report.inner = inner_values(input.stream(), input.recording(), backend, found.replay);
-  report.repro = repro_command(options, found);
+  report.repro = repro_command(options, input, found);
   report.next = next_command(options, found);
   return report;
 }
 
 int run(const Options& options) {
-  options.output.check_target({options.file, options.contract, options.trace});
+  options.output.check_target({options.recording.file, options.recording.contract, options.recording.trace});
   ExplainOptions explain_options;
   explain_options.slice = options.slice.parsed();
   explain_options.seconds = options.seconds;
-  Input input = open_input(options.file);
-  Recording& recording = input.recording();
-  if (input.log) open_source(input, options.trace);
-  if (options.contract != "auto") {
-    explain_options.contracts = load_contracts(options.contract);
-    explain_options.contracts_from = "given by --contract " + options.contract;
-  } else if (input.log) {
-    explain_options.contracts = input.log->header().contracts;
-    explain_options.contracts_from = "the log says so";
-  } else if (auto bundled = bundle_contract(input)) {
-    explain_options.contracts = std::move(bundled);
-    explain_options.contracts_from = "the bundle says so";
-  }
+  Input input = options.recording.open();
+  const NamedContracts named = named_contracts(options.recording.contract, input);
+  explain_options.contracts = named.contracts;
+  explain_options.contracts_from = named.from;
   const ChosenBackend chosen = options.backend.choose();
   Progress progress("explain", options.output);
   explain_options.progress = [&](const std::string& stage) { progress.stage(stage); };
-  const Explanation found = explain(input.stream(), recording, *chosen.backend, explain_options);
+  const Explanation found = explain(input.stream(), input.recording(), *chosen.backend, explain_options);
   options.output.put(report_of_explanation(options, input, *chosen.backend, chosen.reason, found));
   return exit_code(found.replay.verdict);
 }
@@ -93,16 +77,10 @@ void add_explain(CLI::App& root, Job& job) {
   CLI::App* command = root.add_subcommand(
       "explain", "name the mechanism behind a divergence: re-run hypotheses until one gives the recorded bits");
   command->footer("Example: gdnsim explain traces/h200_k64_3layers.h5 --contract golden");
-  command->add_option("FILE", options->file, "a trace with recorded outputs, or a log")->required();
-  command
-      ->add_option("--contract", options->contract,
-                   "what the provider is held to: auto, a preset's name or a contract file")
-      ->capture_default_str();
+  options->recording.add_to(*command, "what the provider is held to: auto, a preset's name or a contract file");
   command->add_option("--seconds", options->seconds, "the longest the search may take, in processor time")
       ->check(CLI::Range(0.1, 1e6))
       ->capture_default_str();
-  command->add_option("--trace", options->trace, "the trace a log was made from (default: where the log says)")
-      ->check(not_empty());
   options->slice.add_to(*command);
   options->backend.add_to(*command);
   options->output.add_to(*command);

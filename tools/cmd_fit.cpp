@@ -224,8 +224,7 @@ void add_fit(CLI::App& root, Job& job) {
   command->add_option("--seconds", options->seconds, "the longest the search may take, in processor time")
       ->check(CLI::Range(0.1, 1e6))
       ->capture_default_str();
-  command->add_option("--trace", options->trace, "the trace a log was made from (default: where the log says)")
-      ->check(not_empty());
+  add_trace_option(*command, options->trace);
   options->slice.add_to(*command);
   options->backend.add_to(*command);
   options->output.add_to(*command);

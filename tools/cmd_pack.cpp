@@ -10,7 +10,8 @@ namespace gdnsim::tools {
 namespace {
 
 struct Options {
-  std::string file, bundle, contract = "auto", trace;
+  RecordingOptions recording;
+  std::string bundle;
   SliceOptions slice;
   BackendChoice backend;
   OutputOptions output;
@@ -20,12 +21,7 @@ struct Options {
 ReplayResult look(const Options& options, Input& input, Backend& backend) {
   ReplayOptions replay_options;
   replay_options.slice = options.slice.parsed();
-  if (options.contract != "auto")
-    replay_options.contracts = load_contracts(options.contract);
-  else if (input.log)
-    replay_options.contracts = input.log->header().contracts;
-  else if (const auto bundled = bundle_contract(input))
-    replay_options.contracts = bundled;
+  replay_options.contracts = named_contracts(options.recording.contract, input).contracts;
   return replay(input.stream(), input.recording(), backend, replay_options);
 }
 
@@ -33,20 +29,19 @@ Slice slice_for(const Options& options, const ReplayResult& seen) {
   const bool asked = !options.slice.layers.empty() || !options.slice.steps.empty();
   if (asked) return seen.slice;
   if (!seen.first())
-    throw error(options.file,
+    throw error(options.recording.file,
                 ": every recorded bit comes out, so there is no finding to pack; --layers and --steps pack a slice all "
                 "the same");
   return slice_of(*seen.first());
 }
 
 int run(const Options& options) {
-  options.output.check_target({options.file, options.bundle, options.contract, options.trace});
-  require_apart(options.bundle, options.file);
+  options.output.check_target(
+      {options.recording.file, options.bundle, options.recording.contract, options.recording.trace});
+  require_apart(options.bundle, options.recording.file);
   if (!options.output.force && std::filesystem::exists(options.bundle))
     throw error(options.bundle, ": exists already; --force replaces it");
-  Input input = open_input(options.file);
-  Recording& recording = input.recording();
-  if (input.log) open_source(input, options.trace);
+  Input input = options.recording.open();
   const ChosenBackend chosen = options.backend.choose();
   const ReplayResult seen = look(options, input, *chosen.backend);
   PackOptions pack_options;
@@ -56,13 +51,13 @@ int run(const Options& options) {
   const Slice& slice = pack_options.slice;
   const std::string steps = std::to_string(slice.first_step) + ":" + std::to_string(slice.last_step);
   pack_options.provenance = {{"note", "layers " + layers_text(slice.layers) + ", steps " + steps + " of " +
-                                          std::filesystem::path(options.file).filename().string()},
+                                          std::filesystem::path(options.recording.file).filename().string()},
                              {kBundleContract, to_text(pack_options.contracts)}};
-  pack(input.stream(), recording, *chosen.backend, options.bundle, pack_options);
+  pack(input.stream(), input.recording(), *chosen.backend, options.bundle, pack_options);
   const std::uint64_t bytes = std::filesystem::file_size(options.bundle);
   if (!options.output.json_on_stdout()) {
     std::cout << options.bundle << ": layers " << layers_text(slice.layers) << ", steps " << steps << " of "
-              << options.file << ", " << bytes_text(bytes) << "\n";
+              << options.recording.file << ", " << bytes_text(bytes) << "\n";
     std::cout << "next      gdnsim replay " << shell_word(options.bundle) << "\n";
   }
   options.output.write_json({{"schema", "gdnsim.pack/1"},
@@ -82,14 +77,10 @@ void add_pack(CLI::App& root, Job& job) {
   CLI::App* command =
       root.add_subcommand("pack", "write the smallest slice that shows a finding as one file that replays anywhere");
   command->footer("Example: gdnsim pack rollout.h5 -o finding.h5");
-  command->add_option("FILE", options->file, "a trace with recorded outputs, or a log")->required();
+  options->recording.add_to(*command, "auto, a preset's name or a contract file");
   command->add_option("-o,--output", options->bundle, "the bundle to write: a trace")
       ->required()
       ->type_name("BUNDLE")
-      ->check(not_empty());
-  command->add_option("--contract", options->contract, "auto, a preset's name or a contract file")
-      ->capture_default_str();
-  command->add_option("--trace", options->trace, "the trace a log was made from (default: where the log says)")
       ->check(not_empty());
   options->slice.add_to(*command);
   options->backend.add_to(*command);

@@ -9,7 +9,8 @@ namespace gdnsim::tools {
 namespace {
 
 struct Options {
-  std::string file, contract = "auto", mode = "both", trace;
+  RecordingOptions recording;
+  std::string mode = "both";
   SliceOptions slice;
   BackendChoice backend;
   OutputOptions output;
@@ -22,20 +23,6 @@ Mode mode_from(const std::string& text) {
   throw error("--mode: expected local, carried or both, found '", text, "'");
 }
 
-/// The contracts to replay under: named, from the log, or (absent) to be found.
-void set_contracts(const Options& options, const Input& input, ReplayOptions& replay) {
-  if (options.contract != "auto") {
-    replay.contracts = load_contracts(options.contract);
-    replay.contracts_from = "given by --contract " + options.contract;
-  } else if (input.log) {
-    replay.contracts = input.log->header().contracts;
-    replay.contracts_from = "the log says so";
-  } else if (auto bundled = bundle_contract(input)) {
-    replay.contracts = std::move(bundled);
-    replay.contracts_from = "the bundle says so";
-  }
-}
-
 /// The slice as it was given.
 std::string slice_words(const SliceOptions& slice) {
   return (slice.layers.empty() ? "" : " --layers " + shell_word(slice.layers)) +
@@ -43,11 +30,8 @@ std::string slice_words(const SliceOptions& slice) {
 }
 
 /// The smallest slice that shows the first divergence: its layer, and the steps up to it.
-std::string repro_command(const Options& options, const Report& report, bool from_log) {
-  std::string command = "gdnsim replay " + shell_word(options.file);
-  if (!options.trace.empty()) command += " --trace " + shell_word(options.trace);
-  const std::string name = contract_name(report.contract.contracts);
-  if (!from_log) command += " --contract " + shell_word(options.contract == "auto" ? name : options.contract);
+std::string repro_command(const Options& options, const Input& input, const Report& report) {
+  std::string command = "gdnsim replay" + options.recording.words(input, report.contract.contracts);
   command += " --backend golden";
   if (options.mode != "both") command += " --mode " + options.mode;
   if (const auto& first = report.first())
@@ -66,24 +50,26 @@ bool probe_was_clean(const ContractChoice& choice) {
 }
 
 std::string next_command(const Options& options, const Report& report) {
-  const std::string file = shell_word(options.file);
+  const std::string file = shell_word(options.recording.file);
   if (report.verdict == Verdict::match) return "";
   if (report.verdict == Verdict::inconclusive) return "gdnsim info " + file;
   const auto given = [](const char* option, const std::string& value) {
     return value.empty() || value == "auto" ? "" : option + shell_word(value);
   };
-  return "gdnsim explain " + file + given(" --contract ", options.contract) + given(" --trace ", options.trace);
+  return "gdnsim explain " + file + given(" --contract ", options.recording.contract) +
+         given(" --trace ", options.recording.trace);
 }
 
 int run(const Options& options) {
-  options.output.check_target({options.file, options.contract, options.trace});
+  options.output.check_target({options.recording.file, options.recording.contract, options.recording.trace});
   ReplayOptions replay_options;
   replay_options.mode = mode_from(options.mode);
   replay_options.slice = options.slice.parsed();
-  Input input = open_input(options.file);
+  Input input = options.recording.open();
   Recording& recording = input.recording();
-  if (input.log) open_source(input, options.trace);
-  set_contracts(options, input, replay_options);
+  const NamedContracts named = named_contracts(options.recording.contract, input);
+  replay_options.contracts = named.contracts;
+  replay_options.contracts_from = named.from;
   const ChosenBackend chosen = options.backend.choose();
   Progress progress("replay", options.output);
   replay_options.progress = [&](std::int64_t done, std::int64_t total) { progress.update(done, total); };
@@ -93,13 +79,13 @@ int run(const Options& options) {
   if (report.verdict == Verdict::diverged)
     if (auto noise = not_repeatable(input.stream(), recording, result.slice))
       report.mechanisms.push_back(std::move(*noise));
-  report.files = {options.file};
+  report.files = {options.recording.file};
   report.subject = subject_of(input, input.stream(), result.slice);
   report.inner = inner_values(input.stream(), recording, *chosen.backend, result);
   report.backend = chosen.reason + "; " + chosen.backend->description();
-  report.repro = repro_command(options, report, input.log && options.contract == "auto");
+  report.repro = repro_command(options, input, report);
   report.next = next_command(options, report);
-  if (report.verdict == Verdict::diverged && options.contract == "auto" && probe_was_clean(report.contract))
+  if (report.verdict == Verdict::diverged && options.recording.contract == "auto" && probe_was_clean(report.contract))
     report.notes.push_back(
         "the contract reproduces the first steps to the bit, so look for something that happened rather than a "
         "rounding rule: a block, a row, a step");
@@ -114,12 +100,8 @@ void add_replay(CLI::App& root, Job& job) {
   CLI::App* command =
       root.add_subcommand("replay", "run a trace with recorded outputs, or a log, again and find the first divergence");
   command->footer("Example: gdnsim replay traces/h200_k64_3layers.h5 --contract golden");
-  command->add_option("FILE", options->file, "a trace with recorded outputs, or a log")->required();
-  command->add_option("--contract", options->contract, "auto, a preset's name or a contract file")
-      ->capture_default_str();
+  options->recording.add_to(*command, "auto, a preset's name or a contract file");
   command->add_option("--mode", options->mode, "local, carried or both")->capture_default_str();
-  command->add_option("--trace", options->trace, "the trace a log was made from (default: where the log says)")
-      ->check(not_empty());
   options->slice.add_to(*command);
   options->backend.add_to(*command);
   options->output.add_to(*command);

@@ -4,10 +4,8 @@
 bug_reports.py ROOT PROGRAM [--keep FOLDER] [--only TEXT]
 """
 
-import argparse
 import os
 import sys
-import tempfile
 
 HERE = os.path.dirname(os.path.abspath(__file__))
 sys.path.insert(0, os.path.join(HERE, "..", "support"))
@@ -16,29 +14,16 @@ import bug_arithmetic  # noqa: E402
 import bug_blocks  # noqa: E402
 import bug_layouts  # noqa: E402
 import bug_life  # noqa: E402
-from explain_case import Cases  # noqa: E402
-from program import Checks, Program  # noqa: E402
-from tap import Tap  # noqa: E402
+from explain_case import main  # noqa: E402
+from program import Checks  # noqa: E402
 
 
-def main():
-    parser = argparse.ArgumentParser()
-    parser.add_argument("root")
-    parser.add_argument("program")
-    parser.add_argument("--keep")
-    parser.add_argument("--only", default="")
-    options = parser.parse_args()
-    tap = Tap()
-    program = Program(options.program)
-    with tempfile.TemporaryDirectory() as folder:
-        cases = Cases(tap, program, folder, options.keep)
-        checks = Checks(tap, program)
-        for group in (bug_blocks, bug_life, bug_arithmetic, bug_layouts):
-            for name, report in group.REPORTS:
-                if options.only in name:
-                    report(cases, checks)
-    return tap.finish()
+def questions(cases):
+    checks = Checks(cases.tap, cases.program)
+    for group in (bug_blocks, bug_life, bug_arithmetic, bug_layouts):
+        for name, report in group.REPORTS:
+            yield name, lambda report=report: report(cases, checks)
 
 
 if __name__ == "__main__":
-    sys.exit(main())
+    main(questions)

@@ -29,6 +29,16 @@ def memory():
             [Want("memory-corruption", within=within, layer=1, block=block)],
             snapshots,
         )
+    for seed, bit in [(74, 22), (75, 20)]:
+        s = make_stream(seed)
+        block = block_of(s, 3)  # loaded before step 4, which reads it
+        yield Case(
+            f"memory-corruption of a loaded state {seed}",
+            s,
+            faults.loads_flipped(4, 1, block, 77, bit),
+            [Want("memory-corruption", within=(4, 4), layer=1, block=block)],
+            [7],
+        )
     s = make_stream(86)
     block = unused(s)
     yield Case(
@@ -147,14 +157,44 @@ def unexplained():
             place.pool[key] = (np.array(rec * f32(1.0001), f32), conv)
         return value
 
-    for seed, name, hooks, layer in [
-        (131, "core_out times 1.001 in one layer from step 3", faults.computes(range(3, 8), 1, core_factor=1.001), 1),
-        (132, "noise on random elements", faults.changes_output("core_out", lambda v: noisy(rng, v)), None),
-        (133, "a state that grows by a hair", Hooks(pool=pool), None),
+    def tries_all(report):
+        says = [m["says"] for m in report["mechanisms"]]
+        return [f"it did not try everything: {text}" for text in says if "time ran out" in text]
+
+    def cut_short(report):
+        return [] if "time ran out" in report["mechanisms"][-1]["says"] else ["it does not say that the time ran out"]
+
+    noise = faults.changes_output("core_out", lambda v: noisy(rng, v))
+    one_layer = Model(layer_ids=(0,))
+    for seed, name, model, hooks, layer, check, options in [
+        (131, "core_out times 1.001 from step 3", None, faults.computes(range(3, 8), 1, core_factor=1.001), 1, tries_all, ()),
+        (132, "noise on random elements", one_layer, noise, None, tries_all, ()),
+        (133, "a state that grows by a hair", one_layer, Hooks(pool=pool), None, tries_all, ()),
+        (134, "noise, and a second of time", None, noise, None, cut_short, ("--seconds", 1)),
     ]:
-        short = ("--seconds", 8)  # the search tries everything, so it is cut short
-        also = ("unexplained",)
-        yield Case(name, make_stream(seed), hooks, [Want("unexplained", layer=layer)], also=also, options=short)
+        yield Case(
+            name,
+            make_stream(seed, model, steps=8 if model is None else 4),
+            hooks,
+            [Want("unexplained", layer=layer)],
+            also=("unexplained",),
+            check=check,
+            options=options,
+        )
+
+
+def too_many():
+    """More faults in a layer than are looked for: the rest must not pass for explained."""
+    s = make_stream(135, Model(layer_ids=(0,)), steps=28, pause=())
+    row, own, hooks = row_of(s, 0), block_of(s, 0), Hooks()
+    others = [b for b in range(1, s.model.blocks) if b != own]
+    for t in range(1, 28):
+        hooks = hooks + faults.reads_block(t, 0, row, others[t % len(others)], REC)
+
+    def said(report):
+        return [] if "after 16 findings" in report["mechanisms"][-1]["says"] else ["it does not say that it stopped"]
+
+    yield Case("a wrong block in each of 27 steps", s, hooks, [Want("unexplained", layer=0)], also=("wrong-block",), check=said)
 
 
 def noisy(rng, values):
@@ -191,6 +231,19 @@ def composed():
         [
             Want("write-missing", step=2, layer=1, row=row),
             Want("wrong-block", step=6, layer=1, row=other, block=unused(s)),
+        ],
+    )
+    s = make_stream(148)
+    block, row = unused(s), row_of(s, 2)
+    s.events = [event for event in s.events if event[2] != block]  # nothing ever names it
+    lost = row_of(s, 0)
+    yield Case(
+        "a padded row's write to a block that nothing names, and a lost write after it",
+        s,
+        faults.inactive_works(2, 1, row, block) + faults.loses_write(5, 1, lost, REC),
+        [
+            Want("padded-row-wrote", step=2, layer=1, row=row, block=block),
+            Want("write-missing", step=5, layer=1, row=lost),
         ],
     )
     s = make_stream(147)
@@ -268,4 +321,4 @@ def with_inner_taps():
         yield Case(f"{name}, inner taps", s, hooks, [want], taps=DEFAULT_TAPS + INNER_TAPS)
 
 
-GROUPS = [clean, memory, inputs, formulas, index_wraps, repeats, unexplained, composed, with_inner_taps]
+GROUPS = [clean, memory, inputs, formulas, index_wraps, repeats, unexplained, too_many, composed, with_inner_taps]

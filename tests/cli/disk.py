@@ -103,9 +103,7 @@ def check_small_disk(room):
 
         ways = [way for way in (["unshare", "-m"], ["unshare", "-Urm"]) if shutil.which("unshare") and inside(way, "true").returncode == 0]
         if not ways:
-            room.tap.count += 1  # a skip that is allowed everywhere: the shim fills disks in any case, and some machines forbid mounts
-            print(f"ok {room.tap.count} - a log that does not fit on a small tmpfs # SKIP a file system cannot be mounted here")
-            return
+            return room.tap.skip("a log that does not fit on a small tmpfs", "a file system cannot be mounted here")
         done = inside(ways[0], room.program.path, "run", room.recipe, "-o", "a.h5", *RUN)
         tidy = done.returncode == 2 and done.stderr.count("\n") == 1 and "the disk cannot hold" in done.stderr
         room.tap.check(tidy and read_bytes(listing) == b"", "a log that does not fit on a small tmpfs: refused, nothing left", (done, read_bytes(listing)))

@@ -7,10 +7,8 @@ contract files.
 explain_arithmetic.py ROOT PROGRAM [--keep FOLDER] [--only TEXT]
 """
 
-import argparse
 import os
 import sys
-import tempfile
 
 HERE = os.path.dirname(os.path.abspath(__file__))
 sys.path.insert(0, os.path.join(HERE, "..", "support"))
@@ -18,9 +16,8 @@ import needs_h5py  # noqa: E402, F401
 import h5py  # noqa: E402
 import numpy as np  # noqa: E402
 import toy_faults as faults  # noqa: E402
-from explain_case import ABSENT, Cases, Want, everywhere  # noqa: E402
-from program import Program, write_contract, write_recipe  # noqa: E402
-from tap import Tap  # noqa: E402
+from explain_case import ABSENT, Want, everywhere, main  # noqa: E402
+from program import write_contract, write_recipe  # noqa: E402
 from toy_step import Model  # noqa: E402
 from toy_trace import DEFAULT_TAPS, INNER_TAPS, make_stream  # noqa: E402
 
@@ -291,22 +288,11 @@ def put(dataset, words):
 GROUPS = [numpy_whole, numpy_parts, recorded, kernel_paths]
 
 
-def main():
-    parser = argparse.ArgumentParser()
-    parser.add_argument("root")
-    parser.add_argument("program")
-    parser.add_argument("--keep")
-    parser.add_argument("--only", default="")
-    options = parser.parse_args()
-    tap = Tap()
-    with tempfile.TemporaryDirectory() as folder:
-        cases = Cases(tap, Program(options.program), folder, options.keep)
-        for group in GROUPS:
-            for title, ask in group(cases):
-                if options.only in title:
-                    ask(title)
-    return tap.finish()
+def questions(cases):
+    for group in GROUPS:
+        for title, ask in group(cases):
+            yield title, lambda title=title, ask=ask: ask(title)
 
 
 if __name__ == "__main__":
-    sys.exit(main())
+    main(questions)

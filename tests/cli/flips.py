@@ -196,6 +196,10 @@ def main():
         tap.check(not wrong, f"{sum(counts.values())} damaged files: {told}", f"{len(wrong)} mistakes\n" + "\n".join(wrong[:20]))
         found = counts["log, covered data", "faulty"] + counts["log, covered data", "refused"]
         tap.check(found > count // 20, "many flips fell into covered data of logs, and were found", counts)
+        seeds.found_before(os.path.join(folder, "known"))  # files that once took a reader down
+        for name in sorted(os.listdir(os.path.join(folder, "known"))):
+            mistake = by_program(program, os.path.join(folder, "known", name))
+            tap.check(not mistake, f"found before: {name}", mistake)
     reader.stop()
     return tap.finish()
 

@@ -6,12 +6,17 @@
 With `keep` (a folder) the trace of every failing case is copied there, and expected.json lists them.
 """
 
+import argparse
 import dataclasses
 import json
 import os
 import shutil
+import sys
+import tempfile
 
 import numpy as np
+from program import Program
+from tap import Tap
 from toy_engine import run_engine
 from toy_trace import DEFAULT_TAPS, write_trace
 
@@ -174,3 +179,20 @@ class Cases:
         )
         with open(os.path.join(self.keep, "expected.json"), "w", encoding="utf-8") as stream:
             json.dump(self.kept, stream, indent=1)
+
+
+def main(questions):
+    """A test script: `questions(cases)` gives (name, ask) pairs; ROOT PROGRAM [--keep FOLDER] [--only TEXT]."""
+    parser = argparse.ArgumentParser()
+    parser.add_argument("root")
+    parser.add_argument("program")
+    parser.add_argument("--keep")
+    parser.add_argument("--only", default="")
+    options = parser.parse_args()
+    tap = Tap()
+    with tempfile.TemporaryDirectory() as folder:
+        cases = Cases(tap, Program(options.program), folder, options.keep)
+        for name, ask in questions(cases):
+            if options.only in name:
+                ask()
+    sys.exit(tap.finish())

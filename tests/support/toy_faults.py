@@ -121,6 +121,19 @@ def loads_transposed(t, layer, block):
     return Hooks(event=event)
 
 
+def loads_flipped(t, layer, block, at, bit):
+    """One bit of a recurrent state changes between its load and the first step that reads it."""
+
+    def event(place, value):
+        if not (value and place.is_at(t, layer) and place.block == block and place.event[3] == LOAD):
+            return value
+        rec, conv = place.stream.loads[place.event[4]]
+        place.pool[place.layer, block] = (flip(rec, at, bit), conv)
+        return False
+
+    return Hooks(event=event)
+
+
 def reads_transposed(t, layer, row):
     def read(place, value):
         return (transposed(value[0]), value[1]) if place.is_at(t, layer, row) else value

@@ -39,13 +39,10 @@ struct LogHeader {
   TapSet taps{Tap::conv_out, Tap::core_out, Tap::norm_out};
   StatePolicy state;
   std::int64_t checkpoint_every = 0;  // M: the whole pool is kept after each Mth logged step but the last; 0: never
-  std::vector<std::int32_t> checkpoint_blocks;  // ascending: all that can be other than zeros up to the last step
+  std::vector<std::int32_t> checkpoint_blocks;  // named_blocks: ascending: all that can be other than zeros up to the last step
   std::vector<StepPlan> plans;                  // [steps]
   std::vector<std::pair<std::string, std::string>> provenance;  // empty with --no-provenance
 };
-
-/// What `checkpoint_blocks` has to list: every block that an event or a row named before `last_step`.
-std::vector<std::int32_t> named_blocks(const Stream& stream, std::int64_t last_step);
 
 /// Bytes the finished file will take, to be shown before the run; exact but for a few pages of metadata.
 std::uint64_t log_size(const LogHeader& header);

@@ -31,7 +31,7 @@ class Observer {
   virtual void before(std::int64_t step, int layer, const StepPlan& plan, Pool& pool) {
     (void)step, (void)layer, (void)plan, (void)pool;
   }
-  virtual void after(const StepView& view) = 0;
+  virtual void after(const StepView& view) { (void)view; }
   /// After all layers of a step.
   virtual void step_done(std::int64_t step) { (void)step; }
   /// True ends the loop early (after the current step).

@@ -71,4 +71,7 @@ StepPlan make_plan(const Model& model, std::int64_t step, Path path, std::span<c
 void validate_events(const Model& model, std::int64_t steps, std::int64_t load_rows, std::span<const Event> events,
                      const std::string& where);
 
+/// The blocks that an event or a row names before `last_step`, ascending: no other can be anything but zeros then.
+std::vector<std::int32_t> named_blocks(const Stream& stream, std::int64_t last_step);
+
 }  // namespace gdnsim
