@@ -5,8 +5,32 @@
 
 namespace gdnsim {
 
+namespace {
+
+KeptBlock keep(const Pool& pool, int layer, const Look& look) {
+  KeptBlock kept{look.block, pool.digest(layer, look.block), {}, {}};
+  if (!look.bytes) return kept;
+  kept.recurrent.resize(pool.model().state_bytes());
+  kept.conv.resize(pool.model().conv_bytes());
+  pool.read(layer, look.block, kept.recurrent, kept.conv);
+  return kept;
+}
+
+}  // namespace
+
 bool has_norm(const Stream& stream, int layer) {
   return stream.model().norm_eps && stream.has_z(layer) && !stream.params(layer).norm_weight.empty();
+}
+
+void Backend::steps(const WindowArgs& args, Pool& pool, std::span<WindowStep> steps) {
+  GDNSIM_CHECK(steps.size() == args.plans.size() && args.inputs.size() == steps.size() &&
+               args.looks.size() == steps.size());
+  for (std::size_t i = 0; i < steps.size(); ++i) {
+    const StepPlan& plan = args.plans[i];
+    step({args.layer, plan, args.inputs[i], args.contracts.of(plan.path)}, pool, steps[i].outputs);
+    steps[i].kept.clear();
+    for (const Look& look : args.looks[i]) steps[i].kept.push_back(keep(pool, args.layer, look));
+  }
 }
 
 std::vector<BackendInfo> list_backends(const BackendOptions& options) {

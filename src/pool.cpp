@@ -30,6 +30,12 @@ void Pool::apply(const Event& event, int layer, Stream& stream) {
   }
 }
 
+BlockDigest Pool::digest(int layer, std::int32_t block) const {
+  Bytes recurrent(model_.state_bytes()), conv(model_.conv_bytes());
+  read(layer, block, recurrent, conv);
+  return digest_block(model_, recurrent, conv);
+}
+
 ZeroedBytes::ZeroedBytes(std::size_t size) : data_(static_cast<std::byte*>(std::calloc(size, 1))) {
   if (data_ == nullptr) throw std::bad_alloc();
 }
@@ -68,6 +74,10 @@ std::span<const std::byte> HostPool::conv(int layer, std::int32_t block) const {
 void HostPool::read(int layer, std::int32_t block, std::span<std::byte> recurrent, std::span<std::byte> conv) const {
   std::ranges::copy(this->recurrent(layer, block), recurrent.begin());
   std::ranges::copy(this->conv(layer, block), conv.begin());
+}
+
+BlockDigest HostPool::digest(int layer, std::int32_t block) const {
+  return digest_block(model(), recurrent(layer, block), conv(layer, block));
 }
 
 void HostPool::write(int layer, std::int32_t block, std::span<const std::byte> recurrent,

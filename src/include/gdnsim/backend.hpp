@@ -4,10 +4,12 @@
 #include <array>
 #include <functional>
 #include <memory>
+#include <span>
 #include <string>
 #include <vector>
 
 #include "gdnsim/contract.hpp"
+#include "gdnsim/digest.hpp"
 #include "gdnsim/pool.hpp"
 #include "gdnsim/stream.hpp"
 
@@ -31,6 +33,35 @@ struct StepOutputs {
   const Bytes& operator[](Tap tap) const { return taps[static_cast<std::size_t>(tap)]; }
 };
 
+/// A block that somebody will look at after a step: its bytes, or its digest alone.
+struct Look {
+  std::int32_t block;
+  bool bytes;
+};
+
+/// Consecutive executed steps of one layer without an event between them: known ahead, a backend can go through them head by
+/// head with the head's state at hand.
+struct WindowArgs {
+  int layer;
+  std::span<const StepPlan> plans;           // [steps]
+  std::span<const StepInputs> inputs;        // [steps]
+  const ContractSet& contracts;              // each step by its path
+  std::span<const std::vector<Look>> looks;  // [steps] blocks to keep after the step, each once
+};
+
+/// A block as it was after a step.
+struct KeptBlock {
+  std::int32_t block;
+  BlockDigest digest;
+  Bytes recurrent, conv;  // empty when the digest was enough
+};
+
+/// One step of a window: its outputs (the caller sets `want`) and the blocks that were to be kept, in the order of the looks.
+struct WindowStep {
+  StepOutputs outputs;
+  std::vector<KeptBlock> kept;
+};
+
 class Backend {
  public:
   virtual ~Backend() = default;
@@ -46,14 +77,20 @@ class Backend {
   /// Runs one layer of one step: updates the active rows' blocks in `pool`, fills `outputs`. `pool` came from `make_pool`.
   /// Everything was validated by the stream before; throws Error only for the environment (device lost).
   virtual void step(const StepArgs& args, Pool& pool, StepOutputs& outputs) = 0;
+  /// How many steps at once are worth while; 1: `steps` is no faster than `step`.
+  virtual int steps_at_once(const Model& model) const { return (void)model, 1; }
+  /// A window of steps, with the bits of `step` one after another (which is what this default does). `steps` has one entry for
+  /// each of them; `pool` ends as it is after the last.
+  virtual void steps(const WindowArgs& args, Pool& pool, std::span<WindowStep> steps);
 };
 
 /// True when this layer's gated norm can be computed: z, norm weight and eps are all there (rule N1).
 bool has_norm(const Stream& stream, int layer);
 
 struct BackendOptions {
-  int threads = 0;  // golden: 0 takes what OpenMP gives
-  int device = 0;   // cuda: which device
+  int threads = 0;          // golden: 0 takes what OpenMP gives
+  int device = 0;           // cuda: which device
+  std::string cpu_level{};  // golden: plain, sse2, avx2 or avx512; empty takes the best that the CPU has
 };
 
 /// Factories, defined in golden/ and cuda/ and joined by linking. `make_cuda` throws Error with the reason when it cannot.

@@ -6,6 +6,7 @@
 #include <span>
 #include <vector>
 
+#include "gdnsim/digest.hpp"
 #include "gdnsim/stream.hpp"
 #include "gdnsim/types.hpp"
 
@@ -27,6 +28,8 @@ class Pool {
   virtual void read(int layer, std::int32_t block, std::span<std::byte> recurrent, std::span<std::byte> conv) const = 0;
   virtual void write(int layer, std::int32_t block, std::span<const std::byte> recurrent,
                      std::span<const std::byte> conv) = 0;
+  /// Digest of one block, taken where its bytes are.
+  virtual BlockDigest digest(int layer, std::int32_t block) const;
   virtual void zero(int layer, std::int32_t block) = 0;
   virtual void copy(int layer, std::int32_t from, std::int32_t to) = 0;
 
@@ -62,6 +65,7 @@ class HostPool final : public Pool {
   void read(int layer, std::int32_t block, std::span<std::byte> recurrent, std::span<std::byte> conv) const override;
   void write(int layer, std::int32_t block, std::span<const std::byte> recurrent,
              std::span<const std::byte> conv) override;
+  BlockDigest digest(int layer, std::int32_t block) const override;
   void zero(int layer, std::int32_t block) override;
   void copy(int layer, std::int32_t from, std::int32_t to) override;
 
