@@ -56,13 +56,13 @@ void pick(const Bytes& source, std::size_t offset, std::int64_t count, const Pic
     }
 }
 
-std::int64_t active_rows(const WindowStep& here) {
+std::int64_t active_rows(const ObservedStep& here) {
   return std::ranges::count_if(here.plan.block, [](std::int32_t block) { return block >= 0; });
 }
 
 std::string window_words(const Window& window, const std::string& what) {
   std::int64_t rows = 0, states = 0;
-  for (const WindowStep& here : window) {
+  for (const ObservedStep& here : window) {
     if (!here.carried) rows += active_rows(here);
     states += static_cast<std::int64_t>(here.after.size());
   }
@@ -80,7 +80,7 @@ Bytes tap_of(const Source& source, Tap tap, std::int64_t step) {
 }
 
 bool any_after(const Window& window) {
-  return std::ranges::any_of(window, [](const WindowStep& here) { return !here.after.empty(); });
+  return std::ranges::any_of(window, [](const ObservedStep& here) { return !here.after.empty(); });
 }
 
 // ---- recurrent: every key channel, some value channels of each head ----
@@ -130,7 +130,7 @@ struct Cutter {
     }
   }
 
-  ProbeStep step(const Probe& probe, const WindowStep& here) const {
+  ProbeStep step(const Probe& probe, const ObservedStep& here) const {
     ProbeStep out{here.plan, {}, {}, {}, {}, {}, here.carried};
     StepInputs full;
     source.stream.inputs(here.step, source.layer, full);
@@ -164,7 +164,7 @@ Probe conv_probe(const Source& source, const Window& window) {
   probe.parameters.A_log = probe.parameters.dt_bias = std::vector<float>(static_cast<std::size_t>(small.HV));
   probe.parameters.conv_weight = params.conv_weight;
   probe.parameters.conv_bias = params.conv_bias;
-  for (const WindowStep& here : window) {
+  for (const ObservedStep& here : window) {
     ProbeStep step{here.plan, {}, {}, {}, {}, {}, here.carried};
     source.stream.inputs(here.step, source.layer, step.inputs);
     step.inputs.a = step.inputs.b = act_words(model.act_dtype, std::int64_t{here.plan.rows()} * small.HV, 0);
@@ -187,7 +187,7 @@ Probe recurrent_probe(const Source& source, const Window& window, std::int64_t s
   if (window.empty() || (probe.taps.empty() && !any_after(window))) return probe;
   const Model& model = source.stream.model();
   std::int64_t heads = 0;
-  for (const WindowStep& here : window) heads += model.HV * active_rows(here);
+  for (const ObservedStep& here : window) heads += model.HV * active_rows(here);
   probe.small = model;
   probe.small.V = static_cast<int>(std::clamp<std::int64_t>(state_rows / heads, 1, model.V));
   probe.small.norm_eps.reset();
@@ -204,7 +204,7 @@ Probe recurrent_probe(const Source& source, const Window& window, std::int64_t s
     if (!params.conv_bias.empty())
       probe.parameters.conv_bias = sliced_channels(model, params.conv_bias, 1, cutter.picker, word);
   }
-  for (const WindowStep& here : window) probe.at.push_back(cutter.step(probe, here));
+  for (const ObservedStep& here : window) probe.at.push_back(cutter.step(probe, here));
   if (source.other != nullptr) probe.other = *source.other;
   probe.words = window_words(
       window, ", " + std::to_string(probe.small.V) + " of " + std::to_string(model.V) + " state rows a head");
@@ -232,7 +232,7 @@ Probe norm_probe(const Source& source, const Window& window) {
   pipe_conv(probe);
   const std::size_t word = size_of(model.act_dtype), values = static_cast<std::size_t>(1LL * model.HV * model.V) * word;
   constexpr float kBetaOne = 1e4f;  // 1 / (1 + e^-10000) is 1
-  for (const WindowStep& here : window) {
+  for (const ObservedStep& here : window) {
     if (here.carried) continue;
     ProbeStep step{here.plan, {}, {}, {}, {}, tap_of(source, Tap::core_out, here.step), false};
     source.stream.inputs(here.step, source.layer, step.inputs);

@@ -87,13 +87,13 @@ struct Source {
 
 /// One step of the window that a probe is cut from. Rows whose state before the step is not known are inactive in
 /// `plan`.
-struct WindowStep {
+struct ObservedStep {
   std::int64_t step;
   StepPlan plan;
   std::vector<BlockState> before, after;  // whole blocks
   bool carried = false;                   // a step of the other path in between
 };
-using Window = std::vector<WindowStep>;
+using Window = std::vector<ObservedStep>;
 /// The first steps of the path that start from known states: loaded, zeroed, recorded, or carried on from those.
 /// `backend` runs the other path's steps that come before them, where `source.other` is known.
 Window known_window(const Source& source, Backend& backend, std::int64_t steps);

@@ -58,7 +58,7 @@ class Fitter {
     const Source source{stream_, recording_, slice_.layers.front(), path, slice_.first_step, slice_.last_step,
                         nullptr, -1};
     std::size_t states = 0;
-    for (const WindowStep& here : known_window(source, backend_, kOrderSteps)) states += here.after.size();
+    for (const ObservedStep& here : known_window(source, backend_, kOrderSteps)) states += here.after.size();
     return states;
   }
 
@@ -182,8 +182,10 @@ class Fitter {
 
 }  // namespace
 
-FitResult fit(Stream& stream, Recording& recording, Backend& backend, const FitOptions& options) {
+FitResult fit(Stream& whole, Recording& recording, Backend& backend, const FitOptions& options) {
   const Slice slice = resolved(options.slice, whole_of(recording), recording.path());
+  require_picked(slice.pick, whole.model(), whole.rows(), recording.path());
+  PickedStream stream(whole, slice);
   return Fitter(stream, recording, backend, options, slice).run();
 }
 

@@ -137,7 +137,7 @@ Window known_window(const Source& source, Backend& backend, std::int64_t steps) 
   Follower follower(source, backend);
   std::int64_t wanted_steps = 0, carried_steps = 0;
   for (std::int64_t step = 0; step < source.last_step && wanted_steps < steps; ++step) {
-    WindowStep here{step, source.stream.plan(step), {}, {}, false};
+    ObservedStep here{step, source.stream.plan(step), {}, {}, false};
     follower.events_of(step);
     const bool opaque = here.plan.path == Path::opaque;
     const bool wanted = here.plan.path == source.path && step >= source.first_step;
@@ -166,7 +166,7 @@ Window known_window(const Source& source, Backend& backend, std::int64_t steps) 
 
 Window first_steps(const Window& window, std::int64_t steps) {
   Window first;
-  for (const WindowStep& here : window) {
+  for (const ObservedStep& here : window) {
     if (!here.carried && --steps < 0) break;
     first.push_back(here);
   }
@@ -177,7 +177,7 @@ Window first_steps(const Window& window, std::int64_t steps) {
 Window first_blocks(const Window& window, std::int64_t rows) {
   std::map<std::int32_t, std::int64_t> rows_of;
   std::vector<std::int32_t> order;
-  for (const WindowStep& here : window)
+  for (const ObservedStep& here : window)
     for (std::int32_t block : here.plan.block)
       if (block >= 0 && ++rows_of[block] == 1) order.push_back(block);
   std::set<std::int32_t> kept;
@@ -187,13 +187,13 @@ Window first_blocks(const Window& window, std::int64_t rows) {
       rows -= rows_of[block];
     }
   Window thin = window;
-  for (WindowStep& here : thin) {
+  for (ObservedStep& here : thin) {
     for (std::int32_t& block : here.plan.block)
       if (!kept.contains(block)) block = -1;
     for (auto* states : {&here.before, &here.after})
       std::erase_if(*states, [&](const BlockState& state) { return !kept.contains(state.block); });
   }
-  std::erase_if(thin, [](const WindowStep& here) {
+  std::erase_if(thin, [](const ObservedStep& here) {
     return std::ranges::all_of(here.plan.block, [](std::int32_t block) { return block < 0; });
   });
   return thin;

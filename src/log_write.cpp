@@ -37,6 +37,22 @@ void FileLogWriter::before(std::int64_t step, int, const StepPlan&, Pool&) {
   started_ = true;
 }
 
+/// The rows' blocks and what else changed, and at a checkpoint the whole pool. An audit rehashes every block.
+bool FileLogWriter::looks_at(const ComingStep& coming, std::vector<Look>& looks) {
+  if (options_.audit) return false;
+  if (!logged(coming.step)) return true;
+  if (coming.step == header_.first_step && !coming.next) return false;  // what earlier steps touched is not known yet
+  const std::int64_t at = coming.step - header_.first_step;
+  const bool written = at >= known_, kept = written && header_.state.keeps(at, header_.steps);
+  for (std::int32_t block : coming.plan.block)
+    if (block >= 0) add_look(looks, block, kept);
+  if (coming.next)
+    for (std::int32_t block : pool_.touched(coming.layer)) add_look(looks, block, false);
+  if (written && std::ranges::binary_search(layout_.checkpoints, at))
+    for (std::int32_t block : header_.checkpoint_blocks) add_look(looks, block, true);
+  return true;
+}
+
 void FileLogWriter::after(const StepView& view) {
   if (!logged(view.step)) {
     for (std::int32_t block : view.plan.block)
@@ -69,7 +85,7 @@ void FileLogWriter::write_outputs(const StepView& view, std::size_t slot) {
 
 /// Digests of the rows' blocks, and their bytes when this step's state is kept. Rows without a block: zeros.
 void FileLogWriter::write_rows(const StepView& view, std::size_t slot) {
-  const bool kept = header_.state.keeps(done_, header_.steps);
+  const bool kept = done_ >= known_ && header_.state.keeps(done_, header_.steps);
   const std::span<std::uint64_t> heads = digests_.layer(Section::recurrent, slot);
   const std::span<std::uint64_t> convs = digests_.layer(Section::conv, slot);
   const std::size_t HV = size(header_.model.HV);
@@ -79,9 +95,7 @@ void FileLogWriter::write_rows(const StepView& view, std::size_t slot) {
       if (kept) write_blank_state(slot, row);
       continue;
     }
-    look_.at(view.pool, view.layer, block);
-    const BlockDigest digest =
-        kept ? write_state(slot, row, look_) : digest_block(header_.model, look_.recurrent(), look_.conv());
+    const BlockDigest digest = kept ? write_state(view, slot, row, block) : view.pool.digest(view.layer, block);
     pool_.replace(view.layer, block, digest);
     std::ranges::copy(digest.heads, heads.subspan(row * HV, HV).begin());
     convs[row] = digest.conv;
@@ -89,20 +103,22 @@ void FileLogWriter::write_rows(const StepView& view, std::size_t slot) {
 }
 
 /// A few heads at a time: what was hashed is in the cache when it is written.
-BlockDigest FileLogWriter::write_state(std::size_t slot, std::size_t row, const BlockLook& look) {
+BlockDigest FileLogWriter::write_state(const StepView& view, std::size_t slot, std::size_t row, std::int32_t block) {
   constexpr std::size_t kAtOnce = std::size_t{256} << 10;  // bytes; well within a core's cache
+  look_.at(view.pool, view.layer, block);
   const Model& m = header_.model;
-  const std::size_t HV = size(m.HV), head_bytes = look.recurrent().size() / HV, line_bytes = head_bytes / size(m.V);
+  const std::size_t HV = size(m.HV), head_bytes = look_.recurrent().size() / HV, line_bytes = head_bytes / size(m.V);
   const std::size_t group = std::clamp<std::size_t>(kAtOnce / head_bytes, 1, HV);
   BlockDigest digest{std::vector<std::uint64_t>(HV), 0, 0};
   for (std::size_t hv = 0; hv < HV; hv += group) {
-    const auto some = look.recurrent().subspan(hv * head_bytes, std::min(group, HV - hv) * head_bytes);
-    for (std::size_t i = 0; i * head_bytes < some.size(); ++i)
+    const auto some = look_.recurrent().subspan(hv * head_bytes, std::min(group, HV - hv) * head_bytes);
+    for (std::size_t i = 0; look_.digest() == nullptr && i * head_bytes < some.size(); ++i)
       digest.heads[hv + i] = digest_lines(some.subspan(i * head_bytes, head_bytes), line_bytes);
     put(layout_.state[0], {kept_, slot, row, hv}, some);
   }
-  digest.conv = digest_lines(look.conv(), look.conv().size() / size(m.W - 1));
-  put(layout_.state[1], {kept_, slot, row}, look.conv());
+  put(layout_.state[1], {kept_, slot, row}, look_.conv());
+  if (look_.digest() != nullptr) return *look_.digest();
+  digest.conv = digest_lines(look_.conv(), look_.conv().size() / size(m.W - 1));
   digest.block = join_block(digest.heads, digest.conv);
   return digest;
 }

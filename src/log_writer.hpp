@@ -34,6 +34,7 @@ class FileLogWriter final : public LogWriter {
   void event_applied(const Event& event, int layer, Pool&) override {
     if (event.kind != EventKind::free) pool_.touch(layer, event.block);
   }
+  bool looks_at(const ComingStep& coming, std::vector<Look>& looks) override;
   void before(std::int64_t step, int layer, const StepPlan& plan, Pool& pool) override;
   void after(const StepView& view) override;
   void step_done(std::int64_t step) override;
@@ -50,7 +51,7 @@ class FileLogWriter final : public LogWriter {
   }
   void write_outputs(const StepView& view, std::size_t slot);
   void write_rows(const StepView& view, std::size_t slot);
-  BlockDigest write_state(std::size_t slot, std::size_t row, const BlockLook& look);
+  BlockDigest write_state(const StepView& view, std::size_t slot, std::size_t row, std::int32_t block);
   void write_blank_state(std::size_t slot, std::size_t row);
   void write_checkpoint(const Pool& pool, int layer, std::size_t slot);
   bool at_checkpoint() const;

@@ -76,6 +76,11 @@ void HostPool::read(int layer, std::int32_t block, std::span<std::byte> recurren
   std::ranges::copy(this->conv(layer, block), conv.begin());
 }
 
+bool HostPool::look(int layer, std::int32_t block, BlockBytes& bytes) const {
+  bytes = {recurrent(layer, block), conv(layer, block), nullptr};
+  return true;
+}
+
 BlockDigest HostPool::digest(int layer, std::int32_t block) const {
   return digest_block(model(), recurrent(layer, block), conv(layer, block));
 }

@@ -7,16 +7,11 @@
 namespace gdnsim {
 
 void BlockLook::at(const Pool& pool, int layer, std::int32_t block) {
-  if (const auto* host = dynamic_cast<const HostPool*>(&pool)) {
-    recurrent_ = host->recurrent(layer, block);
-    conv_ = host->conv(layer, block);
-    return;
-  }
+  if (pool.look(layer, block, bytes_)) return;
   recurrent_copy_.resize(pool.model().state_bytes());
   conv_copy_.resize(pool.model().conv_bytes());
   pool.read(layer, block, recurrent_copy_, conv_copy_);
-  recurrent_ = recurrent_copy_;
-  conv_ = conv_copy_;
+  bytes_ = {recurrent_copy_, conv_copy_, nullptr};
 }
 
 PoolDigest::PoolDigest(const Model& model, std::vector<int> layers) : model_(model), layers_(std::move(layers)) {
@@ -49,18 +44,8 @@ void PoolDigest::touch_all(int layer) {
   for (std::int32_t block = 0; block < model_.num_blocks; ++block) touch(layer, block);
 }
 
-BlockDigest PoolDigest::hash(const Pool& pool, int layer, std::int32_t block, Bytes& recurrent, Bytes& conv) {
-  recurrent.resize(model_.state_bytes());
-  conv.resize(model_.conv_bytes());
-  pool.read(layer, block, recurrent, conv);
-  const BlockDigest digest = digest_block(model_, recurrent, conv);
-  replace(layer, block, digest);
-  return digest;
-}
-
-BlockDigest PoolDigest::hash(const Pool& pool, int layer, std::int32_t block, BlockLook& look) {
-  look.at(pool, layer, block);
-  const BlockDigest digest = digest_block(model_, look.recurrent(), look.conv());
+BlockDigest PoolDigest::hash(const Pool& pool, int layer, std::int32_t block) {
+  BlockDigest digest = pool.digest(layer, block);
   replace(layer, block, digest);
   return digest;
 }
@@ -77,7 +62,7 @@ void PoolDigest::replace(int layer, std::int32_t block, const BlockDigest& diges
 std::uint64_t PoolDigest::digest(const Pool& pool, int layer) {
   Layer& sums = at(layer);
   for (std::int32_t block : sums.touched)
-    if (sums.stale[static_cast<std::size_t>(block)]) hash(pool, layer, block, look_);
+    if (sums.stale[static_cast<std::size_t>(block)]) hash(pool, layer, block);
   sums.touched.clear();
   return sums.sum;
 }

@@ -10,15 +10,16 @@
 
 namespace gdnsim {
 
-/// One block's bytes: those of a pool in host memory themselves, else a copy that lasts until the next look.
+/// One block's bytes: where they lie if the pool allows it, else a copy that lasts until the next look.
 class BlockLook {
  public:
   void at(const Pool& pool, int layer, std::int32_t block);
-  std::span<const std::byte> recurrent() const { return recurrent_; }
-  std::span<const std::byte> conv() const { return conv_; }
+  std::span<const std::byte> recurrent() const { return bytes_.recurrent; }
+  std::span<const std::byte> conv() const { return bytes_.conv; }
+  const BlockDigest* digest() const { return bytes_.digest; }  // nullptr: not known yet
 
  private:
-  std::span<const std::byte> recurrent_, conv_;
+  BlockBytes bytes_;
   Bytes recurrent_copy_, conv_copy_;
 };
 
@@ -31,12 +32,12 @@ class PoolDigest {
 
   void touch(int layer, std::int32_t block);
   void touch_all(int layer);
-  /// Hashes one block now; `recurrent` and `conv` keep its bytes for the caller.
-  BlockDigest hash(const Pool& pool, int layer, std::int32_t block, Bytes& recurrent, Bytes& conv);
-  /// The same without a copy where the pool allows it.
-  BlockDigest hash(const Pool& pool, int layer, std::int32_t block, BlockLook& look);
+  /// Takes the digest of one block now.
+  BlockDigest hash(const Pool& pool, int layer, std::int32_t block);
   /// A digest that the caller took of the block as it is now.
   void replace(int layer, std::int32_t block, const BlockDigest& digest);
+  /// What was touched and not hashed since, in no order; may hold blocks that were hashed.
+  std::span<const std::int32_t> touched(int layer) { return at(layer).touched; }
   /// Hashes what was touched since; the digest of the layer's whole pool.
   std::uint64_t digest(const Pool& pool, int layer);
   /// By the digests taken last: the digest of a pool where all but these blocks are zeros.
@@ -55,7 +56,6 @@ class PoolDigest {
   const std::vector<int> layers_;
   std::uint64_t zero_;        // digest of a block of zeros
   std::vector<Layer> pools_;  // [layers_]
-  BlockLook look_;
 };
 
 }  // namespace gdnsim

@@ -22,6 +22,11 @@ class TraceRecorder final : public Observer {
         recurrent_(header.model.state_bytes()),
         conv_(header.model.conv_bytes()) {}
 
+  bool looks_at(const ComingStep& coming, std::vector<Look>& looks) override {
+    if (snapshot_after(coming.step, options_.snapshot_every, header_.steps))
+      for (std::int32_t block = 0; block < header_.model.num_blocks; ++block) looks.push_back({block, true});
+    return true;
+  }
   void after(const StepView& view) override {
     for (std::size_t i = 0; view.executed && i < kTaps; ++i)
       if (const Tap tap = static_cast<Tap>(i); header_.taps.has(tap))

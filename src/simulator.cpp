@@ -1,9 +1,15 @@
 #include "gdnsim/simulator.hpp"
 
+#include <algorithm>
+
 #include "gdnsim/error.hpp"
+#include "window.hpp"
 
 namespace gdnsim {
 namespace {
+
+/// Windows grow: an observer that has enough after a few steps has not paid for hundreds.
+constexpr std::int64_t kFirstWindow = 4;
 
 /// The loop's moving parts: what is reused from step to step, and how far the events have been applied.
 struct Loop {
@@ -39,7 +45,21 @@ void run_layer(Loop& loop, const StepPlan& plan, int layer) {
   loop.observer.after({plan.step, layer, plan, loop.inputs, loop.outputs, loop.pool, executed});
 }
 
+void run_step(Loop& loop, std::int64_t step) {
+  const StepPlan plan = loop.simulation.stream.plan(step);
+  for (int layer : loop.simulation.layers) run_layer(loop, plan, layer);
+  loop.observer.step_done(step);
+}
+
 }  // namespace
+
+void add_look(std::vector<Look>& looks, std::int32_t block, bool bytes) {
+  const auto found = std::ranges::find(looks, block, &Look::block);
+  if (found == looks.end())
+    looks.push_back({block, bytes});
+  else
+    found->bytes |= bytes;
+}
 
 void simulate(const Simulation& simulation, Pool& pool, Observer& observer) {
   require_defined(simulation.contracts.decode, simulation.stream.model());
@@ -49,11 +69,16 @@ void simulate(const Simulation& simulation, Pool& pool, Observer& observer) {
   const auto events = simulation.stream.events();
   while (loop.next_event < events.size() && events[loop.next_event].step < simulation.first_step) ++loop.next_event;
   simulation.backend.prepare(simulation.stream, simulation.layers);
-  for (std::int64_t step = simulation.first_step; step < simulation.last_step && !observer.enough(); ++step) {
-    const StepPlan plan = simulation.stream.plan(step);
+  WindowRunner windows(simulation, pool, observer);
+  const std::int64_t longest = simulation.backend.steps_at_once(simulation.stream.model());
+  std::int64_t at_once = kFirstWindow;
+  for (std::int64_t step = simulation.first_step; step < simulation.last_step && !observer.enough();) {
     apply_events(loop, step);
-    for (int layer : simulation.layers) run_layer(loop, plan, layer);
-    observer.step_done(step);
+    WindowPlan window = plan_window(simulation, observer, step, true, std::min(at_once, longest));
+    if (window.plans.size() > 1)
+      step = windows.run(std::move(window), at_once, longest);
+    else
+      run_step(loop, step++);
   }
 }
 

@@ -12,6 +12,11 @@
 
 namespace gdnsim {
 
+struct BlockBytes {
+  std::span<const std::byte> recurrent, conv;
+  const BlockDigest* digest = nullptr;  // when it is known already
+};
+
 /// State of some layers of a model. Blocks start as zeros. A backend makes the kind of pool that it works on; everything
 /// else sees blocks through `read` and `write`, which move raw bytes and never convert.
 class Pool {
@@ -28,6 +33,10 @@ class Pool {
   virtual void read(int layer, std::int32_t block, std::span<std::byte> recurrent, std::span<std::byte> conv) const = 0;
   virtual void write(int layer, std::int32_t block, std::span<const std::byte> recurrent,
                      std::span<const std::byte> conv) = 0;
+  /// The bytes of one block where they lie, until the next change; false when they lie where only `read` gets them.
+  virtual bool look(int layer, std::int32_t block, BlockBytes& bytes) const {
+    return (void)layer, (void)block, (void)bytes, false;
+  }
   /// Digest of one block, taken where its bytes are.
   virtual BlockDigest digest(int layer, std::int32_t block) const;
   virtual void zero(int layer, std::int32_t block) = 0;
@@ -65,6 +74,7 @@ class HostPool final : public Pool {
   void read(int layer, std::int32_t block, std::span<std::byte> recurrent, std::span<std::byte> conv) const override;
   void write(int layer, std::int32_t block, std::span<const std::byte> recurrent,
              std::span<const std::byte> conv) override;
+  bool look(int layer, std::int32_t block, BlockBytes& bytes) const override;
   BlockDigest digest(int layer, std::int32_t block) const override;
   void zero(int layer, std::int32_t block) override;
   void copy(int layer, std::int32_t from, std::int32_t to) override;

@@ -22,9 +22,20 @@ struct StepView {
   bool executed;  // false for a step of Path::opaque: nothing ran, outputs are stale
 };
 
+/// One layer of a step that is to come, when an observer is asked what it will look at.
+struct ComingStep {
+  std::int64_t step;
+  int layer;
+  const StepPlan& plan;
+  bool next;  // its events have been applied, and all steps before it were seen
+};
+
 class Observer {
  public:
   virtual ~Observer() = default;
+  /// Names the blocks that this observer will look at after that step, and returns true; then many steps can run at once, and
+  /// `before` and `after` see those blocks only. False: it may look at any, or write to some, so it goes step by step.
+  virtual bool looks_at(const ComingStep& coming, std::vector<Look>& looks) { return (void)coming, (void)looks, false; }
   /// After one event was applied to one layer of the pool. `event.block` is the block it changed (`free` changes nothing).
   virtual void event_applied(const Event& event, int layer, Pool& pool) { (void)event, (void)layer, (void)pool; }
   /// Before the step runs, after its events were applied.
@@ -37,6 +48,9 @@ class Observer {
   /// True ends the loop early (after the current step).
   virtual bool enough() const { return false; }
 };
+
+/// Adds a block to look at, once; its bytes when anybody wants them.
+void add_look(std::vector<Look>& looks, std::int32_t block, bool bytes);
 
 struct Simulation {
   Stream& stream;
