@@ -1,28 +1,39 @@
 // The golden backend: hands rows and heads of a step to threads. Every value is computed whole by one thread, so the schedule
-// cannot change a bit.
+// cannot change a bit. The vector variants go through window.hpp; what is here is the plain one, their reference.
 #include <omp.h>
 
+#include <algorithm>
 #include <map>
 
 #include "decode_step.hpp"
 #include "gdnsim/error.hpp"
+#include "levels.hpp"
+#include "window.hpp"
 
 namespace gdnsim {
 namespace {
 
 using golden::StepContext;
 using golden::Values;
+using golden::Variant;
 using golden::Weights;
+using golden::Window;
+using golden::WindowItem;
 
 constexpr std::int64_t kConvChunk = 512;  // channels a thread takes at a time
+// By 16 steps, loading and storing the state is a small part of the work, and the values between the stages still fit in a
+// core's cache: more is slower.
+constexpr int kStepsAtOnce = 16;
 
 class Golden final : public Backend {
  public:
-  explicit Golden(int threads) : threads_(threads > 0 ? threads : omp_get_max_threads()) {}
+  Golden(int threads, const Variant& variant)
+      : threads_(threads > 0 ? threads : omp_get_max_threads()), variant_(variant) {}
 
   std::string name() const override { return "golden"; }
   std::string description() const override {
-    return "CPU, " + std::to_string(threads_) + (threads_ == 1 ? " thread" : " threads");
+    return "CPU, " + std::to_string(threads_) + (threads_ == 1 ? " thread, " : " threads, ") +
+           std::string(variant_.name);
   }
 
   std::unique_ptr<Pool> make_pool(const Model& model, std::vector<int> layers) override {
@@ -30,22 +41,47 @@ class Golden final : public Backend {
   }
 
   void prepare(const Stream& stream, const std::vector<int>& layers) override {
+    window_.reset();
     model_ = stream.model();
     layers_.clear();
     for (int layer : layers)
       layers_.emplace(layer, Layer{golden::widen_params(model_, stream.params(layer)), has_norm(stream, layer)});
+    if (variant_.kernels != nullptr) window_ = std::make_unique<Window>(model_, *variant_.kernels, threads_);
   }
 
   void step(const StepArgs& args, Pool& pool, StepOutputs& outputs) override {
     auto* host = dynamic_cast<HostPool*>(&pool);
     GDNSIM_CHECK(host != nullptr);
     const Layer& layer = layers_.at(args.layer);
+    if (window_) {
+      const WindowItem item{args.plan, args.inputs, args.contract, outputs, {}, nullptr};
+      return window_->run(args.layer, layer.weights, layer.norm, *host, {&item, 1});
+    }
     values_.resize(model_, args.plan.rows());
     const StepContext context(model_, layer.weights, args.contract, args.plan, args.inputs);
     run_conv(context, *host, args.layer);
     run_heads(context, *host, args.layer);
     if (layer.norm) run_norm(context);
     export_taps(layer.norm, outputs);
+  }
+
+  int steps_at_once(const Model&) const override { return variant_.kernels != nullptr ? kStepsAtOnce : 1; }
+
+  void steps(const WindowArgs& args, Pool& pool, std::span<WindowStep> steps) override {
+    if (!window_) return Backend::steps(args, pool, steps);
+    auto* host = dynamic_cast<HostPool*>(&pool);
+    GDNSIM_CHECK(host != nullptr && steps.size() == args.plans.size() && args.inputs.size() == steps.size() &&
+                 args.looks.size() == steps.size());
+    const Layer& layer = layers_.at(args.layer);
+    std::vector<WindowItem> items;
+    for (std::size_t i = 0; i < steps.size(); ++i) {
+      const StepPlan& plan = args.plans[i];
+      items.push_back(
+          {plan, args.inputs[i], args.contracts.of(plan.path), steps[i].outputs, args.looks[i], &steps[i].kept});
+      if (items.size() < kStepsAtOnce && i + 1 < steps.size()) continue;
+      window_->run(args.layer, layer.weights, layer.norm, *host, items);
+      items.clear();
+    }
   }
 
  private:
@@ -112,15 +148,17 @@ class Golden final : public Backend {
   }
 
   const int threads_;
+  const Variant& variant_;
   Model model_;
   std::map<int, Layer> layers_;
-  Values values_;
+  Values values_;                   // plain
+  std::unique_ptr<Window> window_;  // the vector variants
 };
 
 }  // namespace
 
 std::unique_ptr<Backend> make_golden(const BackendOptions& options) {
-  return std::make_unique<Golden>(options.threads);
+  return std::make_unique<Golden>(options.threads, golden::choose_variant(options.cpu_level));
 }
 
 }  // namespace gdnsim
