@@ -32,8 +32,8 @@ bool same_run(const Log& a, const Log& b) {
 }
 
 /// What diff says of one step of one layer.
-std::optional<Divergence> place_in_step(Recording& a, Recording& b, int layer, std::int64_t step) {
-  return diff(a, b, {{layer}, step, step + 1}, nullptr).found.first;
+std::optional<Divergence> place_in_step(Recording& a, Recording& b, int layer, std::int64_t step, const Pick& pick) {
+  return diff(a, b, {{layer}, step, step + 1, pick}, nullptr).found.first;
 }
 
 class LogPair {
@@ -48,7 +48,8 @@ class LogPair {
     });
   }
 
-  /// The layer's first step of [first, last) with a digest that differs, or `last`.
+  /// The layer's first step of [first, last) with a digest that differs, or `last`. Digests of outputs and of the pool are of
+  /// all rows: of picked ones they only say where to look.
   std::int64_t by_digests(int layer, std::int64_t first, std::int64_t last) {
     for (std::int64_t step = first; step < last; ++step) {
       result_.records_read += 8;
@@ -76,8 +77,10 @@ void bisect_logs(Log& a, Log& b, BisectResult& result) {
                       : "by the digests of every step, since the logs are not of the same run";
   for (int layer : slice.layers) {
     LayerPart part{layer, std::nullopt};
-    const std::int64_t step = logs.by_digests(layer, from, slice.last_step);
-    if (step < slice.last_step) part.first = place_in_step(a, b, layer, step);
+    for (std::int64_t step = from; step < slice.last_step && !part.first; ++step) {
+      step = logs.by_digests(layer, step, slice.last_step);
+      if (step < slice.last_step) part.first = place_in_step(a, b, layer, step, slice.pick);
+    }
     result.layers.push_back(part);
   }
 }
@@ -105,14 +108,14 @@ void bisect_snapshots(Recording& a, Recording& b, BisectResult& result) {
     const std::int64_t at = first_step(0, static_cast<std::int64_t>(steps.size()), [&](std::int64_t i) {
       const std::int64_t step = steps[static_cast<std::size_t>(i)];
       ++result.records_read;
-      const DiffResult found = diff(a, b, {{layer}, step, step + 1}, nullptr);
+      const DiffResult found = diff(a, b, {{layer}, step, step + 1, slice.pick}, nullptr);
       return found.found.counts[static_cast<std::size_t>(Tap::state)].differing +
                  found.found.counts[static_cast<std::size_t>(Tap::conv_state)].differing >
              0;
     });
     const bool any = at < static_cast<std::int64_t>(steps.size());
     const std::int64_t last = any ? steps[static_cast<std::size_t>(at)] + 1 : slice.last_step;
-    LayerPart part{layer, diff(a, b, {{layer}, slice.first_step, last}, nullptr).found.first};
+    LayerPart part{layer, diff(a, b, {{layer}, slice.first_step, last, slice.pick}, nullptr).found.first};
     result.layers.push_back(part);
   }
 }
@@ -174,9 +177,10 @@ BisectResult bisect(Recording& a, Recording& b, const BisectOptions& options) {
 }
 
 Recomputed recompute(Stream& stream, Recording& log, const std::string& which, int layer, std::int64_t step,
-                     Backend& backend, const ContractSet& contracts) {
+                     Backend& backend, const ContractSet& contracts, const Pick& pick) {
   const std::int64_t checkpoint = checkpoint_before(log, step);
-  const Interval interval = run_interval(stream, log, backend, contracts, layer, checkpoint, step + 1);
+  PickedStream picked(stream, {{layer}, 0, step + 1, pick});
+  const Interval interval = run_interval(picked, log, backend, contracts, layer, checkpoint, step + 1);
   const std::int64_t begin = checkpoint < 0 ? 0 : checkpoint + 1;
   return {which, begin, begin + interval.ran, interval.first};
 }
@@ -186,6 +190,8 @@ BisectResult bisect_against_run(Stream& stream, Recording& recording, Backend& b
   BisectResult result;
   result.slice = resolved(options.slice, whole_of(recording), recording.path());
   result.how = "each layer from checkpoint to checkpoint of its own, until it differs";
+  require_picked(result.slice.pick, stream.model(), stream.rows(), recording.path());
+  PickedStream picked(stream, result.slice);
   const std::int64_t total = result.slice.last_step * static_cast<std::int64_t>(result.slice.layers.size());
   for (std::size_t i = 0; i < result.slice.layers.size(); ++i) {
     const int layer = result.slice.layers[i];
@@ -198,7 +204,7 @@ BisectResult bisect_against_run(Stream& stream, Recording& recording, Backend& b
     LayerPart part{layer, std::nullopt};
     for (std::size_t s = 0; s < starts.size() && !part.first; ++s) {
       const std::int64_t last = s + 1 < starts.size() ? starts[s + 1] + 1 : result.slice.last_step;
-      const Interval interval = run_interval(stream, recording, backend, contracts, layer, starts[s], last);
+      const Interval interval = run_interval(picked, recording, backend, contracts, layer, starts[s], last);
       result.layer_steps_run += static_cast<std::uint64_t>(interval.ran);
       part.first = interval.first;
       if (options.progress) options.progress(static_cast<std::int64_t>(i) * result.slice.last_step + last, total);

@@ -168,6 +168,7 @@ void LayerComparer::tap(Tap tap, const StepPlan& plan, std::span<const std::byte
   const std::size_t bytes = shape_of(tap, model_).bytes();
   GDNSIM_CHECK(got.size() == want.size() && got.size() == bytes * plan.block.size());
   for (int row = 0; row < plan.rows(); ++row) {
+    if (!pick_.row(plan, row)) continue;
     const std::size_t at = static_cast<std::size_t>(row) * bytes;
     if (compared(tap, plan, row))
       compare_row(tap, plan, row, got.subspan(at, bytes), want.subspan(at, bytes));
@@ -193,6 +194,8 @@ bool LayerComparer::compare_block(Tap tap, const StepPlan& plan, std::int32_t bl
 bool LayerComparer::state(const StepPlan& plan, std::int32_t block, std::span<const std::byte> got_recurrent,
                           std::span<const std::byte> want_recurrent, std::span<const std::byte> got_conv,
                           std::span<const std::byte> want_conv) {
+  if (!pick_.state(plan, block))
+    return std::ranges::equal(got_recurrent, want_recurrent) && std::ranges::equal(got_conv, want_conv);
   begin(plan);
   const bool conv = compare_block(Tap::conv_state, plan, block, got_conv, want_conv);
   const bool recurrent = compare_block(Tap::state, plan, block, got_recurrent, want_recurrent);
@@ -210,6 +213,7 @@ bool LayerComparer::count_digest(Tap tap, const StepPlan& plan, bool equal) {
 }
 
 void LayerComparer::digest(const StepPlan& plan, int row, std::int64_t head, std::uint64_t got, std::uint64_t want) {
+  if (!pick_.row(plan, row)) return;
   const Tap tap = head < 0 ? Tap::conv_state : Tap::state;
   if (count_digest(tap, plan, got == want)) return;
   Divergence at = place(tap, plan, row, plan.block[static_cast<std::size_t>(row)]);
@@ -219,7 +223,7 @@ void LayerComparer::digest(const StepPlan& plan, int row, std::int64_t head, std
 }
 
 void LayerComparer::pool_digest(const StepPlan& plan, std::uint64_t got, std::uint64_t want) {
-  if (count_digest(Tap::state, plan, got == want)) return;
+  if (!pick_.all() || count_digest(Tap::state, plan, got == want)) return;
   Divergence at = place(Tap::state, plan, -1, -1);
   at.kind = DiffClass::digest;
   found(at);

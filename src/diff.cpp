@@ -88,7 +88,7 @@ std::map<SnapshotKey, Snapshot> snapshots_of(const Recording& recording, int lay
 /// One layer of two recordings, step by step.
 class LayerDiff {
  public:
-  LayerDiff(Recording& a, Recording& b, int layer)
+  LayerDiff(Recording& a, Recording& b, int layer, const Pick& pick)
       : a_(a),
         b_(b),
         layer_(layer),
@@ -106,6 +106,7 @@ class LayerDiff {
                            std::to_string(layer));
     }
     comparer_.events_unseen();
+    comparer_.only(pick);
     in_a_ = snapshots_of(a, layer);
     in_b_ = snapshots_of(b, layer_b_);
   }
@@ -128,8 +129,8 @@ class LayerDiff {
     for (auto i = static_cast<std::size_t>(from); i <= static_cast<std::size_t>(to); ++i) {
       const Tap tap = static_cast<Tap>(i);
       if (!taps_.has(tap)) continue;
-      a_.read_tap(tap, plan.step, layer_, want_);
-      b_.read_tap(tap, plan.step, layer_b_, got_);
+      if (!read_picked(a_, comparer_.pick(), plan, tap, layer_, want_)) return;
+      read_picked(b_, comparer_.pick(), plan, tap, layer_b_, got_);
       comparer_.tap(tap, plan, got_, want_);
     }
   }
@@ -137,6 +138,7 @@ class LayerDiff {
   void compare_snapshots(const StepPlan& plan) {
     paired_.clear();
     for (auto it = in_a_.lower_bound({plan.step, -1}); it != in_a_.end() && it->first.first == plan.step; ++it) {
+      if (!comparer_.pick().state(plan, it->second.block)) continue;
       const auto other = in_b_.find(it->first);
       if (other == in_b_.end()) {
         note_unpaired("B", plan.step);
@@ -149,7 +151,7 @@ class LayerDiff {
       ++snapshots_;
     }
     for (auto it = in_b_.lower_bound({plan.step, -1}); it != in_b_.end() && it->first.first == plan.step; ++it)
-      if (!in_a_.contains(it->first)) note_unpaired("A", plan.step);
+      if (!in_a_.contains(it->first) && comparer_.pick().state(plan, it->second.block)) note_unpaired("A", plan.step);
   }
 
   /// Two logs have digests of every step, so unpaired snapshots are no gap.
@@ -169,6 +171,7 @@ class LayerDiff {
     const std::size_t HV = static_cast<std::size_t>(a_.model().HV);
     for (std::size_t row = 0; row < plan.block.size(); ++row) {
       if (plan.block[row] < 0 || paired_.contains(plan.block[row])) continue;
+      if (!comparer_.pick().row(plan, static_cast<int>(row))) continue;
       comparer_.digest(plan, static_cast<int>(row), -1, conv_b[row], conv_a[row]);
       for (std::size_t head = 0; head < HV; ++head)
         comparer_.digest(plan, static_cast<int>(row), static_cast<std::int64_t>(head), heads_b[row * HV + head],
@@ -195,7 +198,8 @@ std::string first_field(const ContractSet& a, const ContractSet& b) {
   for (const auto path : {Path::decode, Path::mixed}) {
     const auto x = contract_fields(a.of(path)), y = contract_fields(b.of(path));
     for (std::size_t i = 0; i < x.size(); ++i)
-      if (x[i] != y[i] && x[i].first != "shapes") return ", first in " + x[i].first + ": " + x[i].second + " and " + y[i].second;
+      if (x[i] != y[i] && x[i].first != "shapes")
+        return ", first in " + x[i].first + ": " + x[i].second + " and " + y[i].second;
   }
   return "";
 }
@@ -225,10 +229,43 @@ void withdraw_equal(Comparison& found) {
   for (auto& first : found.firsts) withdraw(first);
 }
 
-void compare_sources(Recording& a, Recording& b, DiffResult& result) {
-  const std::string x = source_of(a), y = source_of(b);
-  if (!x.empty() && x == y) return;
-  result.notes.push_back("the two were not fed the same: inputs, parameters, events or batches differ");
+bool same_inputs(Trace& a, Trace& b, int layer, const Slice& slice) {
+  const int layer_b = layer_in(a, b, layer);
+  if (a.params(layer) != b.params(layer_b) || !std::ranges::equal(a.events(), b.events())) return false;
+  StepInputs x, y;
+  for (const Event& event :
+       a.events())  // what a slice from step 0 starts from; later a state is not vouched for anyway
+    if (event.kind == EventKind::load && event.step == 0 && slice.first_step == 0 &&
+        (event.layer == -1 || event.layer == layer)) {
+      a.load_row(event.source, x.a, x.b);
+      b.load_row(event.source, y.a, y.b);
+      if (x.a != y.a || x.b != y.b) return false;
+    }
+  for (std::int64_t step = slice.first_step; step < slice.last_step; ++step) {
+    a.inputs(step, layer, x);
+    b.inputs(step, layer_b, y);
+    if (x.mixed_qkv != y.mixed_qkv || x.a != y.a || x.b != y.b || x.z != y.z) return false;
+  }
+  return true;
+}
+
+/// Fed the same? A trace's digest takes reading all of its inputs: of a slice only the slice's own are compared. Nothing: not
+/// looked at.
+std::optional<bool> fed_the_same(Recording& a, Recording& b, const Slice& asked, const Slice& slice) {
+  auto *x = dynamic_cast<Trace*>(&a), *y = dynamic_cast<Trace*>(&b);
+  if (asked.whole() || (x == nullptr && y == nullptr)) {
+    const std::string of_a = source_of(a), of_b = source_of(b);
+    return !of_a.empty() && of_a == of_b;
+  }
+  if (x == nullptr || y == nullptr) return std::nullopt;
+  return std::ranges::all_of(slice.layers, [&](int layer) { return same_inputs(*x, *y, layer, slice); });
+}
+
+void compare_sources(Recording& a, Recording& b, const Slice& asked, DiffResult& result) {
+  const std::optional<bool> same = fed_the_same(a, b, asked, result.slice);
+  if (same && *same) return;
+  result.notes.push_back(same ? "the two were not fed the same: inputs, parameters, events or batches differ"
+                              : "whether the two were fed the same takes reading the whole trace: not looked at");
   withdraw_equal(result.found);
 }
 
@@ -236,6 +273,7 @@ void compare_sources(Recording& a, Recording& b, DiffResult& result) {
 
 Slice common_slice(const Recording& a, const Recording& b, const Slice& asked, std::vector<std::string>& missing) {
   require_same_model(a, b);
+  require_picked(asked.pick, a.model(), a.rows(), a.path());
   return resolved(asked, common(a, b, asked, missing), "diff");
 }
 
@@ -251,7 +289,7 @@ DiffResult diff(Recording& a, Recording& b, const Slice& slice,
   std::int64_t done = 0;
   result.found.done = true;
   for (int layer : result.slice.layers) {
-    LayerDiff one(a, b, layer);
+    LayerDiff one(a, b, layer, result.slice.pick);
     for (std::int64_t step = result.slice.first_step; step < result.slice.last_step; ++step) {
       const StepPlan plan = a.plan(step);
       require_same_plan(plan, b.plan(step));
@@ -263,7 +301,7 @@ DiffResult diff(Recording& a, Recording& b, const Slice& slice,
     missing.insert(missing.end(), one.lacking().begin(), one.lacking().end());
   }
 
-  compare_sources(a, b, result);
+  compare_sources(a, b, slice, result);
   if (result.found.compared() == 0) missing.push_back("no element was compared");
   result.verdict = result.found.differing() > 0 ? Verdict::diverged
                    : missing.empty()            ? Verdict::match

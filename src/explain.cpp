@@ -121,7 +121,8 @@ LayerFindings explain_layer(const Bench& bench, SearchState& state) {
     if (best->hypothesis.rounds != nullptr && best->hypothesis.whole && result.complete && i == 0)
       result.contract = best->hypothesis.twists;
   }
-  if (result.complete) drop_superseded(bench, findings);
+  if (result.complete)
+    drop_superseded(bench, findings);
   else if (!findings.back().twists.empty())  // the last one is no pattern: the loop ran out
     findings.push_back({{}, {too_many(trials)}});
   for (const Finding& finding : findings)
@@ -204,14 +205,15 @@ bool hold_to_nearest(Stream& stream, Recording& recording, Backend& backend, Exp
   const Slice slice = result.replay.slice;
   ContractChoice& choice = result.replay.contract;
   const int layer = result.replay.first()->layer;
-  const Bench bench{stream, recording, backend, choice.contracts, layer, slice.first_step, slice.last_step};
+  const Bench bench{stream, recording, backend, choice.contracts, layer, slice.first_step, slice.last_step, slice.pick};
   if (!widespread(bench, Trials(bench).run({}, {}, slice.last_step, false))) return false;
+  PickedStream picked(stream, slice);
   bool other = false;
   for (Path path : {Path::decode, Path::mixed}) {
     if (!has_path(stream, slice, path)) continue;
     const ContractSet before = choice.contracts;
     const FitPath fitted =
-        fit_layer(stream, recording, backend, layer, path, slice.first_step, slice.last_step,
+        fit_layer(picked, recording, backend, layer, path, slice.first_step, slice.last_step,
                   std::min(30.0, state.deadline.left()), &before.of(path == Path::mixed ? Path::decode : Path::mixed));
     if (!fitted.exact_elsewhere() || fitted.nearest.empty()) {
       const Contract* preset = preset_under_layout(bench, path);
@@ -235,8 +237,8 @@ void explain_layers(Stream& stream, Recording& recording, Backend& backend, cons
                     Explanation& result, SearchState& state) {
   const Slice& slice = result.replay.slice;
   const auto bench_of = [&](int layer) {
-    return Bench{stream, recording,        backend,        result.replay.contract.contracts,
-                 layer,  slice.first_step, slice.last_step};
+    return Bench{stream, recording,        backend,         result.replay.contract.contracts,
+                 layer,  slice.first_step, slice.last_step, slice.pick};
   };
   std::vector<LayerFindings> all;
   result.complete = true;
@@ -281,8 +283,8 @@ Explanation explain(Stream& stream, Recording& recording, Backend& backend, cons
   const Slice slice = result.replay.slice;
   if (auto noise = not_repeatable(stream, recording, slice)) result.mechanisms.push_back(std::move(*noise));
   for (int layer : slice.layers) {
-    const Bench bench{stream, recording,        backend,        result.replay.contract.contracts,
-                      layer,  slice.first_step, slice.last_step};
+    const Bench bench{stream, recording,        backend,         result.replay.contract.contracts,
+                      layer,  slice.first_step, slice.last_step, slice.pick};
     if (auto born = born_nan(bench, {})) result.mechanisms.push_back(std::move(*born));
   }
   if (result.replay.verdict != Verdict::diverged) {

@@ -29,18 +29,25 @@ std::int64_t first_nan(DType type, std::span<const std::byte> words) {
   return -1;
 }
 
+bool records_nan(const Bench& bench, Tap tap, std::int64_t step, Bytes& words) {
+  const StepPlan plan = bench.stream.plan(step);
+  const TapShape shape = shape_of(tap, bench.stream.model());
+  if (!read_picked(bench.recording, bench.pick, plan, tap, bench.layer, words)) return false;
+  return std::ranges::any_of(bench.pick.rows_of(plan), [&](int row) {
+    const std::size_t at = static_cast<std::size_t>(row) * shape.bytes();
+    return first_nan(shape.type, std::span(words).subspan(at, shape.bytes())) >= 0;
+  });
+}
+
 bool records_nan(const Bench& bench) {
   const Model& model = bench.stream.model();
   const TapSet taps = bench.recording.taps(bench.layer);
   Bytes words, conv;
   for (std::int64_t step = bench.first_step; step < bench.last_step; ++step)
     for (std::size_t i = 0; i < kTaps; ++i)
-      if (const Tap tap = static_cast<Tap>(i); taps.has(tap)) {
-        bench.recording.read_tap(tap, step, bench.layer, words);
-        if (first_nan(shape_of(tap, model).type, words) >= 0) return true;
-      }
+      if (const Tap tap = static_cast<Tap>(i); taps.has(tap) && records_nan(bench, tap, step, words)) return true;
   for (const Snapshot& snapshot : bench.recording.snapshots()) {
-    if (snapshot.layer != bench.layer) continue;
+    if (snapshot.layer != bench.layer || !bench.pick.state(bench.stream.plan(snapshot.step), snapshot.block)) continue;
     bench.recording.read_snapshot(snapshot, words, conv);
     if (first_nan(model.state_dtype, words) >= 0 || first_nan(model.conv_state_dtype, conv) >= 0) return true;
   }
@@ -67,7 +74,7 @@ class NaNWatch {
   void look(const StepView& view) {
     for (int row = 0; row < view.plan.rows(); ++row) {
       const std::int32_t block = view.plan.block[static_cast<std::size_t>(row)];
-      if (block < 0) continue;
+      if (block < 0 || !bench_.pick.row(view.plan, row)) continue;
       for (std::size_t i = 0; i < kTaps; ++i) look_at(view, row, static_cast<Tap>(i));
       const Words after = read_words(view.pool, view.layer, block);
       if (found_.step >= 0 && found_.state_step < 0 &&

@@ -81,9 +81,11 @@ std::vector<RowStep> rows_of_block(const Scene& scene, std::int32_t block, std::
 
 bool widespread(const Bench& bench, const Outcome& outcome) {
   std::set<std::int32_t> named, wrong;
-  for (std::int64_t step = bench.first_step; step < bench.last_step; ++step)
-    for (std::int32_t block : bench.stream.plan(step).block)
-      if (block >= 0) named.insert(block);
+  for (std::int64_t step = bench.first_step; step < bench.last_step; ++step) {
+    const StepPlan plan = bench.stream.plan(step);
+    for (int row : bench.pick.rows_of(plan))
+      if (plan.block[static_cast<std::size_t>(row)] >= 0) named.insert(plan.block[static_cast<std::size_t>(row)]);
+  }
   for (const WrongUnit& w : outcome.wrong)
     if (named.contains(w.unit.block)) wrong.insert(w.unit.block);
   return wrong.size() * 2 >= named.size();

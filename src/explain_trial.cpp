@@ -85,8 +85,8 @@ class TrialObserver final : public Observer {
   void compare_tap(const StepView& view, Tap tap) {
     const Model& model = bench_.stream.model();
     const TapShape shape = shape_of(tap, model);
-    bench_.recording.read_tap(tap, view.step, bench_.layer, want_);
-    for (int row = 0; row < view.plan.rows(); ++row) {
+    if (!read_picked(bench_.recording, bench_.pick, view.plan, tap, bench_.layer, want_)) return;
+    for (int row : bench_.pick.rows_of(view.plan)) {
       const std::int32_t block = view.plan.block[static_cast<std::size_t>(row)];
       if (block < 0 && !compared_when_inactive(model, tap)) continue;
       const std::size_t at = static_cast<std::size_t>(row) * shape.bytes();
@@ -101,7 +101,7 @@ class TrialObserver final : public Observer {
     snapshot_here_ = false;
     auto at = std::ranges::lower_bound(snapshots, view.step, {}, &Snapshot::step);
     for (; at != snapshots.end() && at->step == view.step; ++at) {
-      if (at->layer != bench_.layer) continue;
+      if (at->layer != bench_.layer || !bench_.pick.state(view.plan, at->block)) continue;
       snapshot_here_ = true;
       bench_.recording.read_snapshot(*at, want_, want_conv_);
       const Words ours = read_words(view.pool, bench_.layer, at->block);
@@ -119,7 +119,7 @@ class TrialObserver final : public Observer {
                convs = log_->digest_conv(view.step, bench_.layer);
     for (std::size_t row = 0; row < view.plan.block.size(); ++row) {
       const std::int32_t block = view.plan.block[row];
-      if (block < 0) continue;
+      if (block < 0 || !bench_.pick.row(view.plan, static_cast<int>(row))) continue;
       const Words ours = read_words(view.pool, bench_.layer, block);
       const BlockDigest digest = digest_block(bench_.stream.model(), ours.recurrent, ours.conv);
       std::uint64_t wrong = 0;

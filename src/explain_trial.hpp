@@ -47,6 +47,7 @@ struct Bench {
   ContractSet contracts;  // what the provider is held to
   int layer;
   std::int64_t first_step, last_step;  // compared steps
+  Pick pick{};                         // and what is compared of them
 };
 
 class Trials {

@@ -108,6 +108,8 @@ File File::open(const std::string& path) {
   file.path_ = path;
   require_regular(path, path, file.bytes_);
   const Handle access = access_list(path);
+  require(H5Pset_sieve_buf_size(access.id(), 0), path,
+          "cannot set the sieve");  // else each small read is one of 64 KiB
   file.id_ = owned(H5Fopen(path.c_str(), H5F_ACC_RDONLY, access.id()), path, "expected a whole HDF5 file");
   return file;
 }

@@ -82,11 +82,14 @@ class Dataset {
   std::uint64_t rows() const { return dims_.empty() ? 1 : dims_[0]; }  // the first axis
   std::size_t row_bytes() const { return row_bytes_; }                 // bytes of one entry of the first axis
   std::uint64_t bytes() const { return rows() * row_bytes_; }
+  bool chunked() const { return chunked_; }
 
   /// Throws Error when a chunk was never stored: HDF5 would make up its values. Reading asks first.
   void require_whole();
   /// Moves entries first .. first+count-1 of the first axis, raw. `out`/`in` is exactly count * row_bytes() long.
   void read_rows(std::uint64_t first, std::uint64_t count, std::span<std::byte> out);
+  /// Reads entry [first, second] of the first two axes.
+  void read_entry(std::uint64_t first, std::uint64_t second, std::span<std::byte> out);
   void write_rows(std::uint64_t first, std::uint64_t count, std::span<const std::byte> in);
   void read_all(std::span<std::byte> out) { read_rows(0, rows(), out); }
   void write_all(std::span<const std::byte> in) { write_rows(0, rows(), in); }
@@ -107,6 +110,7 @@ class Dataset {
   void check_storage(std::uint64_t file_bytes);
   void require_room_for_checksums(std::uint64_t first, std::uint64_t count) const;
   Handle select(std::uint64_t first, std::uint64_t count);
+  void read_selected(const Handle& memory, std::uint64_t first, std::span<std::byte> out);
   Handle id_, file_type_, space_;
   std::string where_;
   Type type_ = Type::f32;

@@ -308,16 +308,13 @@ void Dataset::require_whole() {
   whole_ = true;
 }
 
-/// HDF5's fletcher32 filter takes four bytes off a stored chunk without asking how long it is. Looking a chunk up costs a walk
-/// through the index, so only datasets with checksums pay for it.
+/// HDF5's fletcher32 filter takes four bytes off a stored chunk without asking how long it is. (Asked by its storage size, a
+/// chunk is looked up in the index; H5Dget_chunk_info_by_coord walks through all of it.)
 void Dataset::require_room_for_checksums(std::uint64_t first, std::uint64_t count) const {
   std::vector<hsize_t> at(dims_.size(), 0);
   for (at[0] = first / chunk_[0] * chunk_[0]; at[0] < first + count;) {
-    unsigned skipped = 0;
-    haddr_t start = 0;
     hsize_t stored = 0;
-    require(H5Dget_chunk_info_by_coord(id_.id(), at.data(), &skipped, &start, &stored), where_,
-            "a chunk cannot be found");
+    require(H5Dget_chunk_storage_size(id_.id(), at.data(), &stored), where_, "a chunk cannot be found");
     if (stored <= 4 * checksums_)
       throw error(where_, "[", at[0], "]: expected a chunk with its checksum, found ", stored, " bytes");
     std::size_t axis = at.size() - 1;  // the next chunk, the last axis fastest
@@ -332,7 +329,25 @@ void Dataset::read_rows(std::uint64_t first, std::uint64_t count, std::span<std:
   require_whole();
   if (out.empty()) return;
   if (chunked_ && checksums_ > 0) require_room_for_checksums(first, count);
-  const Handle memory = select(first, count);
+  read_selected(select(first, count), first, out);
+}
+
+void Dataset::read_entry(std::uint64_t first, std::uint64_t second, std::span<std::byte> out) {
+  GDNSIM_CHECK(dims_.size() > 1 && first < dims_[0] && second < dims_[1] && out.size() * dims_[1] == row_bytes_);
+  start_library();
+  require_whole();
+  if (out.empty()) return;
+  if (chunked_ && checksums_ > 0) require_room_for_checksums(first, 1);
+  std::vector<hsize_t> start(dims_.size(), 0), size(dims_.begin(), dims_.end());
+  start[0] = first, size[0] = 1;
+  start[1] = second, size[1] = 1;
+  require(H5Sselect_hyperslab(space_.id(), H5S_SELECT_SET, start.data(), nullptr, size.data(), nullptr), where_,
+          "cannot be selected");
+  const hsize_t elements = out.size() / size_of(type_);
+  read_selected(owned(H5Screate_simple(1, &elements, nullptr), where_, "cannot be selected"), first, out);
+}
+
+void Dataset::read_selected(const Handle& memory, std::uint64_t first, std::span<std::byte> out) {
   const herr_t status = H5Dread(id_.id(), file_type_.id(), memory.id(), space_.id(), H5P_DEFAULT, out.data());
   if (status < 0) throw error(where_, "[", first, "]: cannot be read", library_reason());
 }

@@ -32,6 +32,8 @@ void require_room(const std::string& path, std::uint64_t bytes) {
   const std::optional<std::uint64_t> room = free_bytes(path);
   if (room && *room < bytes)
     throw error(path, ": the disk cannot hold its ", bytes, " bytes: ", *room, " bytes are free");
+  if (const auto limit = file_size_limit(); limit && *limit < bytes)
+    throw error(path, ": cannot have its ", bytes, " bytes", limit_text());
 }
 
 /// Takes the lock that keeps a second writer out.
@@ -58,7 +60,12 @@ std::unique_ptr<LogWriter> create_log(const std::string& path, const LogHeader& 
   NewFile fresh(path);
   RawFile file = fresh.open();
   lock(file, path);
-  LogLayout layout = write_skeleton(fresh.open(), path, header);
+  LogLayout layout;
+  try {
+    layout = write_skeleton(fresh.open(), path, header);
+  } catch (const Error& failed) {  // HDF5 does not say why it could not write
+    throw Error(failed.what() + limit_text());
+  }
   must(path, file.reserve(file.size()), "the disk cannot hold its " + std::to_string(file.size()) + " bytes");
   must(path, file.sync(), "the skeleton cannot be synced");
   must(path, fresh.put_in_place(options.force), "cannot be put in place");

@@ -25,6 +25,7 @@ class LogFile final : public Log {
   StepPlan plan(std::int64_t step) const override;
   TapSet taps(int layer) const override;
   void read_tap(Tap tap, std::int64_t step, int layer, Bytes& out) override;
+  void read_tap_rows(Tap tap, std::int64_t step, int layer, std::span<const int> rows, Bytes& out) override;
   std::span<const Snapshot> snapshots() const override { return snapshots_; }
   void read_snapshot(const Snapshot& snapshot, Bytes& recurrent, Bytes& conv) override;
 
@@ -40,7 +41,7 @@ class LogFile final : public Log {
   std::array<std::uint64_t, 2> chain() override { return chain_; }
   std::array<std::uint64_t, 2> chain_at(std::int64_t step) override { return chain_after(step); }
   Chain chain_after(std::int64_t step) const;  // a complete one
-  LogFault verify() override;
+  LogFault verify(const Slice& slice = {}) override;
 
  private:
   // Below, `t` counts steps from first_step and `slot` counts the layers that were run.
@@ -49,6 +50,7 @@ class LogFile final : public Log {
   void list_snapshots();
   std::size_t complete_step(std::int64_t step) const;
   std::size_t slot_of(int layer) const;
+  const Extent& extent_of(Tap tap) const;
   void read(const Extent& extent, std::initializer_list<std::uint64_t> index, std::span<std::byte> out) const;
   Commit read_commit(std::size_t t) const;
   void read_digests(std::size_t t, StepDigests& digests) const;
@@ -73,6 +75,7 @@ class LogFile final : public Log {
   Chain chain_{};             // of the last complete step; the header's digest before the first
   std::vector<TapSet> taps_;  // [slots]
   std::vector<Snapshot> snapshots_;
+  std::vector<std::size_t> verified_slots_;  // whose data verify reads
 };
 
 }  // namespace gdnsim

@@ -101,13 +101,28 @@ StepPlan LogFile::plan(std::int64_t step) const {
 
 TapSet LogFile::taps(int layer) const { return taps_[slot_of(layer)]; }
 
-void LogFile::read_tap(Tap tap, std::int64_t step, int layer, Bytes& out) {
-  const std::size_t t = complete_step(step), slot = slot_of(layer);
+const Extent& LogFile::extent_of(Tap tap) const {
   const auto found = std::ranges::find(layout_.taps, tap);
   if (found == layout_.taps.end()) throw error(path_, ": /out/", name_of(tap), ": the log does not have it");
-  const Extent& extent = layout_.out[static_cast<std::size_t>(found - layout_.taps.begin())];
+  return layout_.out[static_cast<std::size_t>(found - layout_.taps.begin())];
+}
+
+void LogFile::read_tap(Tap tap, std::int64_t step, int layer, Bytes& out) {
+  const std::size_t t = complete_step(step), slot = slot_of(layer);
+  const Extent& extent = extent_of(tap);
   out.resize(extent.entry_bytes(2));
   read(extent, {t, slot}, out);
+}
+
+void LogFile::read_tap_rows(Tap tap, std::int64_t step, int layer, std::span<const int> rows, Bytes& out) {
+  const std::size_t t = complete_step(step), slot = slot_of(layer);
+  const Extent& extent = extent_of(tap);
+  const std::size_t bytes = extent.entry_bytes(3);
+  out.resize(extent.entry_bytes(2));
+  for (int row : rows) {
+    const std::size_t at = static_cast<std::size_t>(row);
+    read(extent, {t, slot, at}, std::span(out).subspan(at * bytes, bytes));
+  }
 }
 
 void LogFile::read_snapshot(const Snapshot& snapshot, Bytes& recurrent, Bytes& conv) {

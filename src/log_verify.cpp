@@ -35,16 +35,22 @@ LogFault LogFile::fault(const Extent& extent, std::size_t t, const std::string& 
   return {extent.path(), header_.first_step + static_cast<std::int64_t>(t), what};
 }
 
-LogFault LogFile::verify() {
+LogFault LogFile::verify(const Slice& slice) {
+  const bool all_steps = slice.first_step < 0 && slice.last_step < 0;
+  const Slice part = slice.whole() ? whole_of(*this) : resolved(slice, whole_of(*this), path_);
+  std::vector<std::size_t> slots;
+  for (int layer : part.layers) slots.push_back(slot_of(layer));
   StepDigests digests(layout_);
   CheckpointProof proof(header_, layout_);
   Chain chain = header_digest(header_parts(header_));
-  for (std::size_t t = 0; t < static_cast<std::size_t>(complete_); ++t) {
-    const LogFault found = verify_step(t, chain, digests, proof);
+  for (std::int64_t step = header_.first_step; step < part.last_step; ++step) {
+    verified_slots_ = step < part.first_step ? std::vector<std::size_t>{} : slots;
+    const LogFault found = verify_step(static_cast<std::size_t>(step - header_.first_step), chain, digests, proof);
     if (!found.dataset.empty()) return found;
     chain = digests.chain(chain);
   }
-  return complete_ < header_.steps ? verify_rest(chain, digests, proof) : LogFault{};
+  verified_slots_ = slots;
+  return all_steps && complete_ < header_.steps ? verify_rest(chain, digests, proof) : LogFault{};
 }
 
 LogFault LogFile::verify_step(std::size_t t, const Chain& previous, StepDigests& digests,
@@ -66,7 +72,7 @@ LogFault LogFile::verify_step(std::size_t t, const Chain& previous, StepDigests&
 
 LogFault LogFile::verify_outputs(std::size_t t, const StepDigests& digests, bool trusted) const {
   Bytes words;
-  for (std::size_t slot = 0; slot < header_.layers.size(); ++slot) {
+  for (std::size_t slot : verified_slots_) {
     const std::span<const std::uint64_t> expected = digests.layer(Section::out, slot);
     for (std::size_t i = 0; i < layout_.taps.size(); ++i) {
       words.resize(layout_.out[i].entry_bytes(2));
@@ -83,7 +89,7 @@ LogFault LogFile::verify_outputs(std::size_t t, const StepDigests& digests, bool
 }
 
 LogFault LogFile::verify_rows(std::size_t t, const StepDigests& digests, bool trusted) const {
-  for (std::size_t slot = 0; slot < header_.layers.size(); ++slot)
+  for (std::size_t slot : verified_slots_)
     for (std::size_t row = 0; row < static_cast<std::size_t>(header_.rows); ++row) {
       const LogFault found = verify_row_digests(t, slot, row, digests, trusted);
       if (!found.dataset.empty()) return found;
@@ -134,7 +140,7 @@ LogFault LogFile::verify_checkpoint(std::size_t t, const StepDigests& digests, b
   const auto kept = std::ranges::lower_bound(layout_.checkpoints, static_cast<std::int64_t>(t));
   if (kept == layout_.checkpoints.end() || *kept != static_cast<std::int64_t>(t)) return {};
   const std::size_t c = static_cast<std::size_t>(kept - layout_.checkpoints.begin());
-  for (std::size_t slot = 0; slot < header_.layers.size(); ++slot) {
+  for (std::size_t slot : verified_slots_) {
     const LogFault found = verify_checkpoint_layer(t, c, slot, digests, trusted, proof);
     if (!found.dataset.empty()) return found;
   }

@@ -18,16 +18,18 @@ struct State {
 /// Steps [first, last) of some layers, as a stream of its own. It starts from loads of the states before it.
 class SlicedStream final : public Stream {
  public:
-  SlicedStream(Stream& whole, const Slice& slice) : whole_(whole), slice_(slice), model_(whole.model()) {
+  SlicedStream(PickedStream& whole, const Slice& slice) : whole_(whole), slice_(slice), model_(whole.model()) {
     model_.layer_ids.clear();
     for (int layer : slice.layers) model_.layer_ids.push_back(whole.model().layer_ids[static_cast<std::size_t>(layer)]);
+    // A row that is not packed is inactive, but nobody recorded what an inactive row would have held.
+    if (!slice.pick.all()) model_.inactive_conv_out = model_.inactive_core_out = InactiveOut::unwritten;
   }
 
   void start_from(int layer, std::int32_t block, State state) { add_load(0, layer, block, std::move(state)); }
   /// The slice's own events; those of every layer become one for each, so that loads can differ.
   void take_events() {
     for (const Event& event : whole_.events()) {
-      if (event.step < slice_.first_step || event.step >= slice_.last_step) continue;
+      if (event.step < slice_.first_step || event.step >= slice_.last_step || !whole_.needs(event.block)) continue;
       for (std::size_t i = 0; i < slice_.layers.size(); ++i) {
         if (event.layer != -1 && event.layer != slice_.layers[i]) continue;
         Event here = event;
@@ -51,6 +53,11 @@ class SlicedStream final : public Stream {
   StepPlan plan(std::int64_t step) const override {
     StepPlan plan = whole_.plan(step + slice_.first_step);
     plan.step = step;
+    for (std::size_t row = 0; row < static_cast<std::size_t>(plan.present); ++row)
+      if (plan.block[row] < 0 && !model_.inactive(plan.index[row])) {  // a row that is not packed
+        plan.index[row] = model_.sentinel == Sentinel::minus_one ? -1 : 0;
+        plan.sequence[row] = -1;
+      }
     return plan;
   }
   std::span<const Event> events() const override { return events_; }
@@ -71,7 +78,7 @@ class SlicedStream final : public Stream {
     loads_.push_back(std::move(state));
   }
 
-  Stream& whole_;
+  PickedStream& whole_;
   const Slice slice_;
   Model model_;
   std::vector<Event> events_;
@@ -79,7 +86,7 @@ class SlicedStream final : public Stream {
 };
 
 /// States before the slice's first step, of every block that something named, and the slice's events.
-void fill_starts(Stream& stream, Backend& backend, const PackOptions& options, SlicedStream& sliced) {
+void fill_starts(PickedStream& stream, Backend& backend, const PackOptions& options, SlicedStream& sliced) {
   const Slice& slice = options.slice;
   const auto pool = backend.make_pool(stream.model(), slice.layers);
   Observer nobody;
@@ -87,6 +94,7 @@ void fill_starts(Stream& stream, Backend& backend, const PackOptions& options, S
   State state{Bytes(stream.model().state_bytes()), Bytes(stream.model().conv_bytes())};
   for (std::size_t i = 0; i < slice.layers.size(); ++i)
     for (std::int32_t block : named_blocks(stream, slice.first_step)) {
+      if (!stream.needs(block)) continue;
       pool->read(slice.layers[i], block, state.recurrent, state.conv);
       sliced.start_from(static_cast<int>(i), block, state);
     }
@@ -102,16 +110,25 @@ TapSet taps_of(const Recording& recording, const Slice& slice) {
 }
 
 /// The recorded snapshots of the slice, as (where it lies in the recording, how the bundle names it).
-std::vector<std::pair<Snapshot, Snapshot>> snapshots_of(const Recording& recording, const Slice& slice) {
+std::vector<std::pair<Snapshot, Snapshot>> snapshots_of(const Recording& recording, const PickedStream& stream,
+                                                        const Slice& slice) {
   std::vector<std::pair<Snapshot, Snapshot>> found;
   for (const Snapshot& snapshot : recording.snapshots()) {
     const auto layer = std::ranges::find(slice.layers, snapshot.layer);
     if (layer == slice.layers.end() || snapshot.step < slice.first_step || snapshot.step >= slice.last_step) continue;
+    if (!stream.needs(snapshot.block)) continue;
     found.push_back({snapshot,
                      {snapshot.step - slice.first_step, static_cast<int>(layer - slice.layers.begin()), snapshot.block,
                       static_cast<std::int64_t>(found.size())}});
   }
   return found;
+}
+
+/// Rows that are not packed are inactive in the bundle: zeros.
+void clear_rows(const StepPlan& whole, const StepPlan& packed, std::size_t bytes, Bytes& words) {
+  for (std::size_t row = 0; row < whole.block.size(); ++row)
+    if (whole.block[row] >= 0 && packed.block[row] < 0)
+      std::fill_n(words.begin() + static_cast<std::ptrdiff_t>(row * bytes), bytes, std::byte{0});
 }
 
 }  // namespace
@@ -121,11 +138,12 @@ Slice slice_of(const Divergence& divergence) {
   return {{divergence.layer}, std::min(first, divergence.step), divergence.step + 1};
 }
 
-void pack(Stream& stream, Recording& recording, Backend& backend, const std::string& path, const PackOptions& options) {
+void pack(Stream& whole, Recording& recording, Backend& backend, const std::string& path, const PackOptions& options) {
   const Slice& slice = options.slice;
+  PickedStream stream(whole, slice);
   SlicedStream sliced(stream, slice);
   fill_starts(stream, backend, options, sliced);
-  const auto snapshots = snapshots_of(recording, slice);
+  const auto snapshots = snapshots_of(recording, stream, slice);
   TraceHeader header = trace_header_of(sliced);
   header.taps = taps_of(recording, slice);
   for (const auto& [from, to] : snapshots) header.snapshots.push_back(to);
@@ -138,6 +156,7 @@ void pack(Stream& stream, Recording& recording, Backend& backend, const std::str
       for (std::size_t i = 0; i < kTaps; ++i) {
         if (!header.taps.has(static_cast<Tap>(i))) continue;
         recording.read_tap(static_cast<Tap>(i), step, slice.layers[layer], words);
+        clear_rows(whole.plan(step), stream.plan(step), shape_of(static_cast<Tap>(i), whole.model()).bytes(), words);
         writer->write_tap(static_cast<Tap>(i), step - slice.first_step, static_cast<int>(layer), words);
       }
   for (const auto& [from, to] : snapshots) {

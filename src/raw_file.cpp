@@ -10,6 +10,7 @@
 #include <system_error>
 
 #include <fcntl.h>
+#include <sys/resource.h>
 #include <sys/stat.h>
 #include <sys/statvfs.h>
 #include <unistd.h>
@@ -212,6 +213,18 @@ std::optional<std::uint64_t> free_bytes(const std::string& path) {
   return static_cast<std::uint64_t>(status.f_bavail) * status.f_frsize;
 }
 
-std::string errno_text(int code) { return std::generic_category().message(code); }
+std::optional<std::uint64_t> file_size_limit() {
+  struct rlimit limit;
+  if (::getrlimit(RLIMIT_FSIZE, &limit) != 0 || limit.rlim_cur == RLIM_INFINITY) return std::nullopt;
+  return static_cast<std::uint64_t>(limit.rlim_cur);
+}
+
+std::string limit_text() {
+  const std::optional<std::uint64_t> limit = file_size_limit();
+  return limit ? "; no file may have more than " + std::to_string(*limit) + " bytes here (RLIMIT_FSIZE, ulimit -f)"
+               : "";
+}
+
+std::string errno_text(int code) { return std::generic_category().message(code) + (code == EFBIG ? limit_text() : ""); }
 
 }  // namespace gdnsim

@@ -67,6 +67,10 @@ bool is_locked(const std::string& path);
 [[nodiscard]] int rename_file(const std::string& from, const std::string& to, bool replace);
 /// A name beside `path` that no other process or call uses.
 std::string temporary_name(const std::string& path);
+/// RLIMIT_FSIZE, when there is one.
+std::optional<std::uint64_t> file_size_limit();
+/// "; no file may have more than N bytes here (RLIMIT_FSIZE, ulimit -f)", or nothing: for errors that it may be the cause of.
+std::string limit_text();
 /// The system's words for an errno value.
 std::string errno_text(int code);
 

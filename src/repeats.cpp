@@ -101,6 +101,7 @@ class LayerCheck {
         result_(result) {}
 
   void run(const Slice& slice) {
+    pick_ = slice.pick;
     count_starts(slice.last_step);
     if (shared_.empty()) return;
     for (std::int64_t step = 0; step < slice.last_step; ++step) {
@@ -188,7 +189,7 @@ class LayerCheck {
       if (!keys.known) continue;
       const RepeatPlace place{plan.step, row, plan.block[static_cast<std::size_t>(row)]};
       const Met met = meet(rows_, keys.launches, keys.values_z);
-      if (met.earlier != nullptr) compare_taps({*met.earlier, met.same_batch}, place);
+      if (met.earlier != nullptr && pick_.row(plan, row)) compare_taps({*met.earlier, met.same_batch}, place);
       const bool left = rows_.add(keys.values_z, {place});
       result_.forgotten += rows_.add(keys.launches, {place}) || left;
     }
@@ -221,7 +222,7 @@ class LayerCheck {
       if (!keys_[row].known) continue;
       const Seen here{{plan.step, static_cast<int>(row), snapshot.block}, next_snapshot_};
       const Met met = meet(states_, keys_[row].launches, keys_[row].values);
-      if (met.earlier != nullptr && met.earlier->place != here.place)
+      if (met.earlier != nullptr && met.earlier->place != here.place && pick_.state(plan, snapshot.block))
         compare_states({*met.earlier, met.same_batch}, here);
       states_.add(keys_[row].values, here);
       states_.add(keys_[row].launches, here);
@@ -267,6 +268,7 @@ class LayerCheck {
   LoadDigests& loads_;
   const int layer_;
   const bool from_zero_;
+  Pick pick_;
   std::set<Digest128> shared_;
   Histories histories_;
   Window rows_, states_;

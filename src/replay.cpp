@@ -1,7 +1,6 @@
 #include "gdnsim/replay.hpp"
 
 #include <algorithm>
-#include <numeric>
 #include <set>
 
 #include "gdnsim/error.hpp"
@@ -173,43 +172,6 @@ ReplayResult settle_ties(Stream& stream, Recording& recording, Backend& backend,
 
 }  // namespace
 
-std::vector<int> Recording::layers() const {
-  std::vector<int> all(static_cast<std::size_t>(model().layers()));
-  std::iota(all.begin(), all.end(), 0);
-  return all;
-}
-
-Slice whole_of(const Recording& recording) {
-  return {recording.layers(), recording.first_step(), recording.first_step() + recording.steps()};
-}
-
-Slice whole_of(const Stream& stream) {
-  std::vector<int> all(static_cast<std::size_t>(stream.model().layers()));
-  std::iota(all.begin(), all.end(), 0);
-  return {std::move(all), 0, stream.steps()};
-}
-
-Slice resolved(const Slice& slice, const Slice& whole, const std::string& where) {
-  Slice result = slice;
-  if (result.layers.empty()) result.layers = whole.layers;
-  if (result.first_step < 0) result.first_step = whole.first_step;
-  if (result.last_step < 0) result.last_step = whole.last_step;
-  std::ranges::sort(result.layers);
-  result.layers.erase(std::unique(result.layers.begin(), result.layers.end()), result.layers.end());
-  for (int layer : result.layers)
-    if (std::ranges::find(whole.layers, layer) == whole.layers.end())
-      throw error(where, ": layer ", layer, ": expected one of the ", whole.layers.size(), " layers from ",
-                  whole.layers.front(), " to ", whole.layers.back());
-  if (whole.first_step >= whole.last_step)
-    throw error(where, ": no complete step: it was interrupted or damaged ('gdnsim verify' says which)");
-  if (result.first_step < whole.first_step || result.last_step > whole.last_step)
-    throw error(where, ": steps ", result.first_step, ":", result.last_step, ": expected a range within ",
-                whole.first_step, ":", whole.last_step);
-  if (result.first_step >= result.last_step)
-    throw error(where, ": no steps selected (there are ", whole.last_step - whole.first_step, ")");
-  return result;
-}
-
 std::string_view name_of(Verdict verdict) {
   constexpr std::string_view words[] = {"match", "diverged", "inconclusive"};
   return words[static_cast<std::size_t>(verdict)];
@@ -239,8 +201,10 @@ void Comparison::add(const LayerComparer& layer) {
   digests_differing += layer.digests_differing();
 }
 
-ReplayResult replay(Stream& stream, Recording& recording, Backend& backend, const ReplayOptions& options) {
+ReplayResult replay(Stream& whole, Recording& recording, Backend& backend, const ReplayOptions& options) {
   const Slice slice = resolved(options.slice, whole_of(recording), recording.path());
+  require_picked(slice.pick, whole.model(), whole.rows(), recording.path());
+  PickedStream stream(whole, slice);
   if (!anything_recorded(recording, slice.layers))
     throw error(recording.path(),
                 ": recorded: expected at least one recorded tap or state to compare with, found none");

@@ -20,12 +20,14 @@ TapSet comparable_taps(const Stream& stream, const Recording& recording, int lay
 ReplayObserver::ReplayObserver(Stream& stream, Recording& recording, const Options& options)
     : recording_(recording),
       log_(dynamic_cast<Log*>(&recording)),
+      picked_(dynamic_cast<const PickedStream*>(&stream)),
       options_(options),
       taps_(comparable_taps(stream, recording, options.layer)),
       comparer_(stream.model(), options.layer, log_ != nullptr),
       pool_digest_(stream.model(), {options.layer}),
       got_recurrent_(stream.model().state_bytes()),
       got_conv_(stream.model().conv_bytes()) {
+  if (picked_ != nullptr) comparer_.only(picked_->pick());
   if (options.from_checkpoint) pool_digest_.touch_all(options.layer);
 }
 
@@ -35,6 +37,22 @@ void ReplayObserver::event_applied(const Event& event, int layer, Pool&) {
   else if (event.kind != EventKind::free)
     comparer_.pin(event.block, event.step);
   if (event.kind != EventKind::free) pool_digest_.touch(layer, event.block);
+}
+
+/// Snapshots of the step, and for a log the digests of what changed. A local run writes to the pool.
+bool ReplayObserver::looks_at(const ComingStep& coming, std::vector<Look>& looks) {
+  if (options_.local) return false;
+  const auto snapshots = recording_.snapshots();
+  for (auto at = std::ranges::lower_bound(snapshots, coming.step, {}, &Snapshot::step);
+       at != snapshots.end() && at->step == coming.step; ++at)
+    if (at->layer == options_.layer) add_look(looks, at->block, true);
+  if (log_ == nullptr) return true;
+  if (coming.step == options_.first_step && !coming.next) return false;  // what earlier steps touched is not known yet
+  for (std::int32_t block : coming.plan.block)
+    if (block >= 0) add_look(looks, block, false);
+  if (coming.next)
+    for (std::int32_t block : pool_digest_.touched(options_.layer)) add_look(looks, block, false);
+  return true;
 }
 
 /// In execution order: the taps up to the state, the states after the step, the outputs.
@@ -54,7 +72,7 @@ void ReplayObserver::compare_taps(const StepView& view, Tap from, Tap to) {
   for (auto i = static_cast<std::size_t>(from); i <= static_cast<std::size_t>(to); ++i) {
     const Tap tap = static_cast<Tap>(i);
     if (!taps_.has(tap)) continue;
-    recording_.read_tap(tap, view.step, options_.layer, want_);
+    if (!read_picked(recording_, comparer_.pick(), view.plan, tap, options_.layer, want_)) continue;
     comparer_.tap(tap, view.plan, view.outputs[tap], want_);
   }
 }
@@ -73,13 +91,14 @@ void ReplayObserver::visit_snapshots(const StepView& view, bool selected) {
 /// our state is not meant to be the recorded one: the loads that follow bring it.
 void ReplayObserver::visit_snapshot(const StepView& view, const Snapshot& snapshot, bool selected) {
   if (!view.executed && !options_.local) return;
+  if (picked_ != nullptr && !picked_->needs(snapshot.block)) return;
   recording_.read_snapshot(snapshot, want_recurrent_, want_conv_);
   view.pool.read(options_.layer, snapshot.block, got_recurrent_, got_conv_);
   const bool equal = got_recurrent_ == want_recurrent_ && got_conv_ == want_conv_;
   if (selected && view.executed) {
     comparer_.state(view.plan, snapshot.block, got_recurrent_, want_recurrent_, got_conv_, want_conv_);
     snapshot_here_ = true;
-    ++snapshots_;
+    snapshots_ += comparer_.pick().state(view.plan, snapshot.block);
   }
   state_differs_ |= !equal && view.executed;
   if (options_.local && !equal) view.pool.write(options_.layer, snapshot.block, want_recurrent_, want_conv_);
@@ -99,8 +118,7 @@ void ReplayObserver::compare_digests(const StepView& view) {
              convs = log_->digest_conv(view.step, options_.layer);
   for (std::size_t row = 0; !snapshot_here_ && row < view.plan.block.size(); ++row) {
     if (view.plan.block[row] < 0) continue;
-    const BlockDigest ours =
-        pool_digest_.hash(view.pool, options_.layer, view.plan.block[row], got_recurrent_, got_conv_);
+    const BlockDigest ours = pool_digest_.hash(view.pool, options_.layer, view.plan.block[row]);
     comparer_.digest(view.plan, static_cast<int>(row), -1, ours.conv, convs[row]);
     for (std::size_t head = 0; head < HV; ++head)
       comparer_.digest(view.plan, static_cast<int>(row), static_cast<std::int64_t>(head), ours.heads[head],

@@ -25,6 +25,7 @@ class ReplayObserver final : public Observer {
   ReplayObserver(Stream& stream, Recording& recording, const Options& options);
 
   void event_applied(const Event& event, int layer, Pool& pool) override;
+  bool looks_at(const ComingStep& coming, std::vector<Look>& looks) override;
   void after(const StepView& view) override;
   bool enough() const override { return options_.stop_at_first && comparer_.first().has_value(); }
 
@@ -41,6 +42,7 @@ class ReplayObserver final : public Observer {
 
   Recording& recording_;
   Log* const log_;  // the recording, when it is a log
+  const PickedStream* const picked_;  // the stream, when only some rows are compared
   const Options options_;
   const TapSet taps_;
   LayerComparer comparer_;

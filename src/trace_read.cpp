@@ -65,8 +65,11 @@ class TraceFile final : public Trace {
 
   TapSet taps(int layer) const override;
   void read_tap(Tap tap, std::int64_t step, int layer, Bytes& out) override;
+  void read_tap_rows(Tap tap, std::int64_t step, int layer, std::span<const int> rows, Bytes& out) override;
   std::span<const Snapshot> snapshots() const override { return snapshots_; }
   void read_snapshot(const Snapshot& snapshot, Bytes& recurrent, Bytes& conv) override;
+
+  void try_chunks();
 
  private:
   void open_params(const Group& root);
@@ -277,6 +280,16 @@ void TraceFile::read_tap(Tap tap, std::int64_t step, int layer, Bytes& out) {
   read_entry(*data, entry(step), out);
 }
 
+void TraceFile::read_tap_rows(Tap tap, std::int64_t step, int layer, std::span<const int> rows, Bytes& out) {
+  OptionalData& data = layers_.at(static_cast<std::size_t>(layer)).taps[static_cast<std::size_t>(tap)];
+  GDNSIM_CHECK(data.has_value());
+  out.resize(data->row_bytes());
+  const std::size_t bytes = data->row_bytes() / static_cast<std::size_t>(rows_);
+  for (int row : rows)
+    data->read_entry(entry(step), static_cast<std::uint64_t>(row),
+                     std::span(out).subspan(static_cast<std::size_t>(row) * bytes, bytes));
+}
+
 void TraceFile::read_snapshot(const Snapshot& snapshot, Bytes& recurrent, Bytes& conv) {
   GDNSIM_CHECK(state_recurrent_ && snapshot.at >= 0 &&
                static_cast<std::uint64_t>(snapshot.at) < state_recurrent_->rows());
@@ -284,10 +297,37 @@ void TraceFile::read_snapshot(const Snapshot& snapshot, Bytes& recurrent, Bytes&
   read_entry(*state_conv_, static_cast<std::uint64_t>(snapshot.at), conv);
 }
 
+/// Chunks are found and unpacked when they are read, by the HDF5 library: what it does not survive there has to happen in the
+/// child. Every index is walked, and as much data read as the budget allows. Errors wait until somebody asks.
+void TraceFile::try_chunks() {
+  std::uint64_t budget = std::uint64_t{64} << 20;  // unpacked
+  Bytes bytes;
+  const auto look = [&](Dataset& data) {
+    if (!data.chunked()) return;
+    try {
+      data.require_whole();
+      if (data.bytes() > budget) return;
+      budget -= data.bytes();
+      bytes.resize(data.row_bytes());
+      for (std::uint64_t row = 0; row < data.rows(); ++row) data.read_rows(row, 1, bytes);
+    } catch (const Error&) {
+    }
+  };
+  const auto look_if = [&](OptionalData& data) {
+    if (data) look(*data);
+  };
+  for (Layer& layer : layers_) {
+    for (Dataset* data : {&layer.mixed_qkv, &layer.a, &layer.b}) look(*data);
+    look_if(layer.z);
+    for (OptionalData& tap : layer.taps) look_if(tap);
+  }
+  for (OptionalData* data : {&load_recurrent_, &load_conv_, &state_recurrent_, &state_conv_}) look_if(*data);
+}
+
 }  // namespace
 
 std::unique_ptr<Trace> open_trace(const std::string& path) {
-  try_in_child(path, [&] { TraceFile trial(path); });
+  try_in_child(path, [&] { TraceFile(path).try_chunks(); });
   return std::make_unique<TraceFile>(path);
 }
 

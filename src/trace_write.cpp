@@ -243,7 +243,11 @@ TraceFileWriter::TraceFileWriter(const std::string& path, const TraceHeader& hea
   if (!force && ::lstat(path.c_str(), &status) == 0) throw error(path, ": already exists (--force replaces it)");
   validate_header(header, path);
   temporary_.name = temporary_name(path);
-  regions_ = lay_out(temporary_.name, path, header);
+  try {
+    regions_ = lay_out(temporary_.name, path, header);
+  } catch (const Error& failed) {  // HDF5 does not say why it could not write
+    throw Error(failed.what() + limit_text());
+  }
   file_ = RawFile(temporary_.name, RawFile::Mode::write, path);
   require(file_.reserve(file_.size()), "its space cannot be reserved");
 }

@@ -35,13 +35,7 @@ class Session {
 
   void keep(std::int64_t step, int status) {
     state_["answers"][std::to_string(step)] = status;
-    if (path_.empty()) return;
-    const std::string temporary = path_ + ".part";
-    std::ofstream file(temporary, std::ios::trunc);
-    file << state_.dump(2) << "\n";
-    file.close();
-    if (!file) throw error(temporary, ": cannot be written");
-    std::filesystem::rename(temporary, path_);
+    if (!path_.empty()) write_output(path_, state_.dump(2) + "\n");
   }
 
  private:

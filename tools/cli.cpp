@@ -1,5 +1,6 @@
 #include "cli.hpp"
 
+#include <sys/resource.h>
 #include <sys/stat.h>
 #include <unistd.h>
 
@@ -16,6 +17,8 @@
 namespace gdnsim::tools {
 namespace {
 
+constexpr std::int64_t kMostLayers = 65535, kMostRows = (1 << 24) - 1;  // a list of more is a slip of the keyboard
+
 double now() { return std::chrono::duration<double>(std::chrono::steady_clock::now().time_since_epoch()).count(); }
 
 std::int64_t whole_number(const std::string& text, const std::string& option, const std::string& form) {
@@ -24,20 +27,20 @@ std::int64_t whole_number(const std::string& text, const std::string& option, co
   return std::stoll(text);
 }
 
-/// "0-3,5" as numbers.
-std::vector<int> parse_layers(const std::string& text) {
+/// "0-3,5" as numbers, each of at most `most`.
+std::vector<int> parse_list(const std::string& option, const std::string& text, std::int64_t most) {
   const std::string form = "a list like 0,2 or 0-3,7";
-  std::vector<int> layers;
+  std::vector<int> numbers;
   std::istringstream in(text);
   for (std::string piece; std::getline(in, piece, ',');) {
     const auto dash = piece.find('-');
-    const std::int64_t low = whole_number(piece.substr(0, dash), "--layers", form);
-    const std::int64_t high = dash == std::string::npos ? low : whole_number(piece.substr(dash + 1), "--layers", form);
-    if (high < low || high > 65535) throw error("--layers: expected ", form, ", found '", text, "'");
-    for (std::int64_t layer = low; layer <= high; ++layer) layers.push_back(static_cast<int>(layer));
+    const std::int64_t low = whole_number(piece.substr(0, dash), option, form);
+    const std::int64_t high = dash == std::string::npos ? low : whole_number(piece.substr(dash + 1), option, form);
+    if (high < low || high > most) throw error(option, ": expected ", form, ", found '", text, "'");
+    for (std::int64_t number = low; number <= high; ++number) numbers.push_back(static_cast<int>(number));
   }
-  if (layers.empty()) throw error("--layers: expected ", form, ", found '", text, "'");
-  return layers;
+  if (numbers.empty()) throw error(option, ": expected ", form, ", found '", text, "'");
+  return numbers;
 }
 
 /// "A:B", either side may be missing.
@@ -65,6 +68,15 @@ bool is_sink(const std::string& path) {
          !S_ISBLK(status.st_mode);
 }
 
+/// What an errno value means, and the limit when a file was too large for it.
+std::string reason_text(int failed) {
+  struct rlimit limit;
+  std::string text = std::generic_category().message(failed);
+  if (failed == EFBIG && ::getrlimit(RLIMIT_FSIZE, &limit) == 0)
+    text += "; no file may have more than " + std::to_string(limit.rlim_cur) + " bytes here (RLIMIT_FSIZE, ulimit -f)";
+  return text;
+}
+
 /// Returns an errno value, 0 when all is written.
 int write_file(const std::string& path, const char* mode, const std::string& text) {
   std::FILE* file = std::fopen(path.c_str(), mode);
@@ -84,11 +96,6 @@ int replace_file(const std::string& path, const std::string& text) {
   if (failed == 0) failed = std::rename(temporary.c_str(), target.c_str()) == 0 ? 0 : errno;
   if (failed != 0 && failed != EEXIST) std::remove(temporary.c_str());
   return failed;
-}
-
-void write_output(const std::string& path, const std::string& text) {
-  const int failed = is_sink(path) ? write_file(path, "wb", text) : replace_file(path, text);
-  if (failed != 0) throw error(path, ": cannot be written: ", std::generic_category().message(failed));
 }
 
 std::string provenance_of(const LogHeader& header, const std::string& key) {
@@ -139,6 +146,11 @@ void OutputOptions::check_target(const std::vector<std::string>& others) const {
   if (json != "-" && same_file(html, json)) throw error("--html ", html, ": is another file of this command");
 }
 
+void write_output(const std::string& path, const std::string& text) {
+  const int failed = is_sink(path) ? write_file(path, "wb", text) : replace_file(path, text);
+  if (failed != 0) throw error(path, ": cannot be written: ", reason_text(failed));
+}
+
 void OutputOptions::write_json(const nlohmann::ordered_json& report) const {
   if (json.empty()) return;
   const std::string text = json_text(report) + "\n";
@@ -167,20 +179,44 @@ CLI::Validator not_empty() {
       ""};
 }
 
-void SliceOptions::add_to(CLI::App& command) {
+void SliceOptions::add_to(CLI::App& command, bool with_rows) {
   command.add_option("--layers", layers, "layer positions, like 0,2 or 0-3 (default: all)")
       ->type_name("LIST")
       ->check(not_empty());
   command.add_option("--steps", steps, "steps A:B, A included, B not (default: all)")
       ->type_name("A:B")
       ->check(not_empty());
+  if (!with_rows) return;
+  command.add_option("--rows", rows, "rows of the batch alone, like 0,2 or 0-3 (default: all)")
+      ->type_name("LIST")
+      ->check(not_empty());
+  command.add_option("--blocks", blocks, "rows on these blocks alone, and the blocks' states (default: all)")
+      ->type_name("LIST")
+      ->check(not_empty());
 }
 
 Slice SliceOptions::parsed() const {
   Slice slice;
-  if (!layers.empty()) slice.layers = parse_layers(layers);
+  if (!layers.empty()) slice.layers = parse_list("--layers", layers, kMostLayers);
   if (!steps.empty()) parse_steps(steps, slice);
+  if (!rows.empty()) slice.pick.rows = parse_list("--rows", rows, kMostRows);
+  if (!blocks.empty()) slice.pick.blocks = parse_list("--blocks", blocks, kMostRows);
   return slice;
+}
+
+std::string SliceOptions::row_words() const {
+  return (rows.empty() ? "" : " --rows " + shell_word(rows)) +
+         (blocks.empty() ? "" : " --blocks " + shell_word(blocks));
+}
+
+std::string SliceOptions::words() const {
+  return (layers.empty() ? "" : " --layers " + shell_word(layers)) +
+         (steps.empty() ? "" : " --steps " + shell_word(steps)) + row_words();
+}
+
+std::string pick_text(const Pick& pick) {
+  return (pick.rows.empty() ? "" : ", rows " + layers_text(pick.rows)) +
+         (pick.blocks.empty() ? "" : ", blocks " + layers_text(pick.blocks));
 }
 
 void BackendChoice::add_to(CLI::App& command) {
@@ -189,6 +225,11 @@ void BackendChoice::add_to(CLI::App& command) {
       ->capture_default_str()
       ->check(CLI::Range(0, 1023));
   command.add_option("--threads", options.threads, "CPU threads (default: all)")->check(CLI::Range(1, 1024));
+  command
+      .add_option("--cpu-level", options.cpu_level,
+                  "golden's instructions: plain, sse2, avx2 or avx512 (default: the best that the CPU has); same bits")
+      ->type_name("LEVEL")
+      ->check(not_empty());
 }
 
 Stream& Input::stream() {
@@ -285,8 +326,8 @@ std::string RecordingOptions::words(const Input& input, const ContractSet& used)
 std::string subject_of(const Input& input, Stream& stream, const Slice& slice) {
   std::ostringstream text;
   text << (input.log ? "log" : "trace") << ", layers " << layers_text(slice.layers) << " of " << stream.model().layers()
-       << ", steps " << slice.first_step << ":" << slice.last_step << " of " << stream.steps() << ", " << stream.rows()
-       << " rows; " << describe(stream.model());
+       << ", steps " << slice.first_step << ":" << slice.last_step << " of " << stream.steps() << pick_text(slice.pick)
+       << ", " << stream.rows() << " rows; " << describe(stream.model());
   return text.str();
 }
 

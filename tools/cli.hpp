@@ -60,17 +60,25 @@ struct OutputOptions {
   void check_file(const char* option, const std::string& path, const std::vector<std::string>& others) const;
 };
 
+/// A whole new file in place of `path`, or nothing; a device or a pipe is written as it is. Throws Error.
+void write_output(const std::string& path, const std::string& text);
 /// Throws Error when what a command would write is what it reads.
 void require_apart(const std::string& output, const std::string& input);
 /// For options that take a text: an empty one is a usage error, never "all" or "none".
 CLI::Validator not_empty();
 
-/// --layers and --steps.
+/// --layers and --steps; --rows and --blocks where single rows can be looked at.
 struct SliceOptions {
-  std::string layers, steps;
-  void add_to(CLI::App& command);
+  std::string layers, steps, rows, blocks;
+  void add_to(CLI::App& command, bool with_rows = true);
+  bool any() const { return !(layers.empty() && steps.empty() && rows.empty() && blocks.empty()); }
   Slice parsed() const;
+  /// " --rows 2 --blocks 5": as given, for a command line that shows the same.
+  std::string row_words() const;
+  std::string words() const;
 };
+/// ", rows 2, blocks 5-7": a pick for a report; empty when it is all.
+std::string pick_text(const Pick& pick);
 
 /// --backend, --device, --threads.
 struct BackendChoice {

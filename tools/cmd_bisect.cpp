@@ -42,7 +42,7 @@ std::string share_text(const BisectResult& result) {
 void print(const Options& options, const BisectResult& result, const std::string& verdict) {
   std::cout << "bisect " << options.a << (options.b.empty() ? "" : " " + options.b) << "\n";
   std::cout << "searched  layers " << layers_text(result.slice.layers) << ", steps " << result.slice.first_step << ":"
-            << result.slice.last_step << ", " << result.how << "\n";
+            << result.slice.last_step << pick_text(result.slice.pick) << ", " << result.how << "\n";
   std::size_t parted = 0;
   for (const LayerPart& part : result.layers) parted += part.first.has_value();
   std::cout << "layers    " << parted << " of " << result.layers.size() << " part\n";
@@ -97,8 +97,8 @@ void run_again(const Options& options, Input& input, const std::string& which, B
   try {
     open_source(input, which == "A" ? options.trace : "");
     const int layer = first.layer;
-    const Recomputed run =
-        recompute(input.stream(), *input.log, which, layer, first.step, backend, input.log->header().contracts);
+    const Recomputed run = recompute(input.stream(), *input.log, which, layer, first.step, backend,
+                                     input.log->header().contracts, result.slice.pick);
     result.layer_steps_run += static_cast<std::uint64_t>(run.to - run.from);
     result.recomputed.push_back(run);
   } catch (const Error& problem) {
@@ -134,6 +134,8 @@ int run(const Options& options) {
   options.output.check_target({options.a, options.b, options.trace, options.session});
   if (!options.check.empty()) {
     if (!options.b.empty()) throw error("--check: takes one file, found two");
+    if (!options.slice.layers.empty() || !options.slice.row_words().empty())
+      throw error("--check: the command is run for whole steps: of a slice it takes --steps alone");
     return run_check({options.a, options.check, options.session, options.slice, options.output});
   }
   const ChosenBackend chosen = options.backend.choose();

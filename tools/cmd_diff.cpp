@@ -16,7 +16,7 @@ std::string repro_command(const Options& options, const Report& report) {
   if (const auto& first = report.first())
     command += " --layers " + std::to_string(first->layer) + " --steps " + std::to_string(first->step) + ":" +
                std::to_string(first->step + 1);
-  return command;
+  return command + options.slice.row_words();
 }
 
 int run(const Options& options) {
@@ -28,7 +28,8 @@ int run(const Options& options) {
   Report report = report_of(result);
   report.files = {options.a, options.b};
   report.subject = "layers " + layers_text(result.slice.layers) + ", steps " + std::to_string(result.slice.first_step) +
-                   ":" + std::to_string(result.slice.last_step) + "; " + describe(a.recording().model());
+                   ":" + std::to_string(result.slice.last_step) + pick_text(result.slice.pick) + "; " +
+                   describe(a.recording().model());
   report.repro = repro_command(options, report);
   if (report.verdict == Verdict::diverged) report.next = "gdnsim replay " + shell_word(options.a);
   options.output.put(report);

@@ -21,7 +21,7 @@ struct Options {
 std::string repro_command(const Options& options, const Input& input, const Explanation& found) {
   std::string command = "gdnsim explain" + options.recording.words(input, found.replay.contract.contracts);
   if (const auto& first = found.replay.first()) command += " --layers " + std::to_string(first->layer);
-  return command;
+  return command + options.slice.row_words();
 }
 
 std::string next_command(const Options& options, const Explanation& found) {

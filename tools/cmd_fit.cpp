@@ -1,6 +1,5 @@
 // gdnsim fit: find the contract of an unknown provider from a recording alone.
 #include <filesystem>
-#include <fstream>
 #include <iostream>
 
 #include "cli.hpp"
@@ -75,7 +74,8 @@ void print_path(const FitPath& path) {
 void print_proof(const FitResult& result) {
   const Comparison& counted = result.proof.carried.done ? result.proof.carried : result.proof.local;
   std::cout << "proof     the whole slice (layers " << layers_text(result.proof.slice.layers) << ", steps "
-            << result.proof.slice.first_step << ":" << result.proof.slice.last_step << ") under this contract\n";
+            << result.proof.slice.first_step << ":" << result.proof.slice.last_step
+            << pick_text(result.proof.slice.pick) << ") under this contract\n";
   for (std::size_t i = 0; i < kTaps; ++i)
     if (counted.counts[i].compared > 0)
       std::cout << "  " << std::left << std::setw(11) << name_of(static_cast<Tap>(i))
@@ -163,13 +163,6 @@ void check_contract_target(const Options& options) {
     throw error(options.contract, ": exists already; --force replaces it");
 }
 
-void write_contract(const Options& options, const ContractSet& contracts) {
-  std::ofstream file(options.contract, std::ios::binary | std::ios::trunc);
-  file << to_text(contracts);
-  file.close();
-  if (!file) throw error(options.contract, ": cannot be written");
-}
-
 void print_result(const FitResult& result, const Options& options, const std::string& backend) {
   std::cout << "fit " << options.file << "\nbackend   " << backend << "\n";
   for (const FitPath& path : result.paths) print_path(path);
@@ -199,7 +192,7 @@ int run(const Options& options) {
   fit_options.slice = options.slice.parsed();
   fit_options.seconds = options.seconds;
   const FitResult result = fit(input.stream(), recording, *chosen.backend, fit_options);
-  if (writes(result, options)) write_contract(options, result.contracts);
+  if (writes(result, options)) write_output(options.contract, to_text(result.contracts));
   if (options.output.json_on_stdout())
     say(options.output, verdict_of(result));
   else

@@ -1,4 +1,5 @@
 // gdnsim info: what a file holds.
+#include <algorithm>
 #include <iostream>
 #include <map>
 
@@ -11,6 +12,7 @@ using Json = nlohmann::ordered_json;
 
 struct Options {
   std::string file;
+  SliceOptions slice;
   OutputOptions output;
 };
 
@@ -46,16 +48,30 @@ Json taps_json(const Recording& recording) {
   return j;
 }
 
-Json stream_json(const Stream& stream) {
+/// Is an event one of the slice's? Of picked rows: when it changes a block that they need.
+bool selects(const Slice& slice, const std::vector<std::int32_t>& needed, const Event& event) {
+  const bool layer = event.layer < 0 || std::ranges::binary_search(slice.layers, event.layer);
+  const bool block = slice.pick.all() || std::ranges::binary_search(needed, event.block);
+  return layer && block && event.step >= slice.first_step && event.step < slice.last_step;
+}
+
+std::int64_t count_active(const StepPlan& plan, const Pick& pick) {
+  const std::vector<int> rows = pick.rows_of(plan);
+  return std::ranges::count_if(rows, [&](int row) { return plan.block[static_cast<std::size_t>(row)] >= 0; });
+}
+
+Json stream_json(const Stream& stream, const Slice& slice) {
   std::map<std::string, std::int64_t> events, paths;
-  for (const Event& event : stream.events()) ++events[std::string(name_of(event.kind))];
+  const std::vector<std::int32_t> needed = needed_blocks(stream, slice);
+  for (const Event& event : stream.events())
+    if (selects(slice, needed, event)) ++events[std::string(name_of(event.kind))];
   std::int64_t active = 0;
-  for (std::int64_t step = 0; step < stream.steps(); ++step) {
+  for (std::int64_t step = slice.first_step; step < slice.last_step; ++step) {
     const StepPlan plan = stream.plan(step);
     ++paths[std::string(name_of(plan.path))];
-    for (std::int32_t block : plan.block) active += block >= 0;
+    active += count_active(plan, slice.pick);
   }
-  return {{"steps", stream.steps()},
+  return {{"steps", slice.last_step - slice.first_step},
           {"rows", stream.rows()},
           {"active_rows", active},
           {"paths", paths},
@@ -85,22 +101,49 @@ Json describe_log(Log& log) {
   return j;
 }
 
-Json look(Input& input) {
+Json slice_json(const Slice& slice) {
+  Json j{{"layers", slice.layers}, {"steps", {slice.first_step, slice.last_step}}};
+  if (!slice.pick.rows.empty()) j["rows"] = slice.pick.rows;
+  if (!slice.pick.blocks.empty()) j["blocks"] = slice.pick.blocks;
+  return j;
+}
+
+std::int64_t count_snapshots(const Recording& recording, const Slice& slice) {
+  return std::ranges::count_if(recording.snapshots(), [&](const Snapshot& s) {
+    return s.step >= slice.first_step && s.step < slice.last_step &&
+           std::ranges::binary_search(slice.layers, s.layer) &&
+           (slice.pick.all() || slice.pick.state(recording.plan(s.step), s.block));
+  });
+}
+
+/// A log of no complete step has a whole, but no slice.
+Slice slice_of(Input& input, const Slice& asked) {
+  if (input.log && asked.whole()) return whole_of(*input.log);
+  const Slice whole = input.log ? whole_of(*input.log) : whole_of(input.stream());
+  const Model& model = input.log ? input.log->model() : input.stream().model();
+  const Slice slice = resolved(asked, whole, input.path);
+  require_picked(slice.pick, model, input.log ? input.log->rows() : input.stream().rows(), input.path);
+  return slice;
+}
+
+Json look(Input& input, const Slice& asked) {
   constexpr const char* kinds[] = {"trace", "log", "recipe"};
   Json j{{"schema", "gdnsim.info/1"}, {"file", input.path}, {"kind", kinds[static_cast<int>(input.kind)]}};
+  const Slice slice = slice_of(input, asked);
+  if (!asked.whole()) j["slice"] = slice_json(slice);
   if (input.log) {
     j["model"] = model_json(input.log->model());
     j["log"] = describe_log(*input.log);
     j["taps"] = taps_json(*input.log);
-    j["snapshots"] = input.log->snapshots().size();
+    j["snapshots"] = count_snapshots(*input.log, slice);
     j["provenance"] = provenance_json(input.log->header().provenance);
     return j;
   }
   j["model"] = model_json(input.stream().model());
-  j["stream"] = stream_json(input.stream());
+  j["stream"] = stream_json(input.stream(), slice);
   if (input.trace) {
     j["taps"] = taps_json(*input.trace);
-    j["snapshots"] = input.trace->snapshots().size();
+    j["snapshots"] = count_snapshots(*input.trace, slice);
     j["provenance"] = provenance_json(input.trace->provenance());
   }
   return j;
@@ -123,7 +166,7 @@ void print(std::ostream& out, const Json& j, const std::string& indent) {
 int run(const Options& options) {
   options.output.check_target({options.file});
   Input input = open_input(options.file);
-  const Json j = look(input);
+  const Json j = look(input, options.slice.parsed());
   if (!options.output.json_on_stdout()) print(std::cout, j, "");
   options.output.write_json(j);
   return kMatch;
@@ -136,6 +179,7 @@ void add_info(CLI::App& root, Job& job) {
   CLI::App* command = root.add_subcommand("info", "what a trace, log or recipe holds");
   command->footer("Example: gdnsim info traces/h200_k64_3layers.h5");
   command->add_option("FILE", options->file, "a trace, log or recipe")->required();
+  options->slice.add_to(*command);
   options->output.add_to(*command);
   command->callback([options, &job] { job = [options] { return run(*options); }; });
 }

@@ -26,13 +26,14 @@ ReplayResult look(const Options& options, Input& input, Backend& backend) {
 }
 
 Slice slice_for(const Options& options, const ReplayResult& seen) {
-  const bool asked = !options.slice.layers.empty() || !options.slice.steps.empty();
-  if (asked) return seen.slice;
+  if (!options.slice.layers.empty() || !options.slice.steps.empty()) return seen.slice;
   if (!seen.first())
     throw error(options.recording.file,
                 ": every recorded bit comes out, so there is no finding to pack; --layers and --steps pack a slice all "
                 "the same");
-  return slice_of(*seen.first());
+  Slice slice = slice_of(*seen.first());
+  slice.pick = seen.slice.pick;
+  return slice;
 }
 
 int run(const Options& options) {
@@ -50,14 +51,15 @@ int run(const Options& options) {
   pack_options.force = options.output.force;
   const Slice& slice = pack_options.slice;
   const std::string steps = std::to_string(slice.first_step) + ":" + std::to_string(slice.last_step);
-  pack_options.provenance = {{"note", "layers " + layers_text(slice.layers) + ", steps " + steps + " of " +
-                                          std::filesystem::path(options.recording.file).filename().string()},
-                             {kBundleContract, to_text(pack_options.contracts)}};
+  pack_options.provenance = {
+      {"note", "layers " + layers_text(slice.layers) + ", steps " + steps + pick_text(slice.pick) + " of " +
+                   std::filesystem::path(options.recording.file).filename().string()},
+      {kBundleContract, to_text(pack_options.contracts)}};
   pack(input.stream(), input.recording(), *chosen.backend, options.bundle, pack_options);
   const std::uint64_t bytes = std::filesystem::file_size(options.bundle);
   if (!options.output.json_on_stdout()) {
-    std::cout << options.bundle << ": layers " << layers_text(slice.layers) << ", steps " << steps << " of "
-              << options.recording.file << ", " << bytes_text(bytes) << "\n";
+    std::cout << options.bundle << ": layers " << layers_text(slice.layers) << ", steps " << steps
+              << pick_text(slice.pick) << " of " << options.recording.file << ", " << bytes_text(bytes) << "\n";
     std::cout << "next      gdnsim replay " << shell_word(options.bundle) << "\n";
   }
   options.output.write_json({{"schema", "gdnsim.pack/1"},

@@ -23,12 +23,6 @@ Mode mode_from(const std::string& text) {
   throw error("--mode: expected local, carried or both, found '", text, "'");
 }
 
-/// The slice as it was given.
-std::string slice_words(const SliceOptions& slice) {
-  return (slice.layers.empty() ? "" : " --layers " + shell_word(slice.layers)) +
-         (slice.steps.empty() ? "" : " --steps " + shell_word(slice.steps));
-}
-
 /// The smallest slice that shows the first divergence: its layer, and the steps up to it.
 std::string repro_command(const Options& options, const Input& input, const Report& report) {
   std::string command = "gdnsim replay" + options.recording.words(input, report.contract.contracts);
@@ -36,9 +30,9 @@ std::string repro_command(const Options& options, const Input& input, const Repo
   if (options.mode != "both") command += " --mode " + options.mode;
   if (const auto& first = report.first())
     command += " --layers " + std::to_string(first->layer) + " --steps " + std::to_string(first->step) + ":" +
-               std::to_string(first->step + 1);
+               std::to_string(first->step + 1) + options.slice.row_words();
   else
-    command += slice_words(options.slice);
+    command += options.slice.words();
   return command;
 }
 

@@ -100,6 +100,7 @@ class Recorder final : public Observer {
  public:
   Recorder(LogWriter& log, const Slice& slice, Progress& progress) : log_(log), slice_(slice), progress_(progress) {}
   void event_applied(const Event& event, int layer, Pool& pool) override { log_.event_applied(event, layer, pool); }
+  bool looks_at(const ComingStep& coming, std::vector<Look>& looks) override { return log_.looks_at(coming, looks); }
   void before(std::int64_t step, int layer, const StepPlan& plan, Pool& pool) override {
     log_.before(step, layer, plan, pool);
   }
@@ -243,7 +244,7 @@ void add_run(CLI::App& root, Job& job) {
                     "rehash the whole pool every step, so that a write to a block nobody named is seen");
   command->add_flag("--no-provenance", options->no_provenance,
                     "leave out host, time and path: equal runs write equal bytes");
-  options->slice.add_to(*command);
+  options->slice.add_to(*command, false);  // a log holds whole steps
   options->backend.add_to(*command);
   options->output.add_to(*command);
   command->callback([options, &job] { job = [options] { return run(*options); }; });

@@ -1,4 +1,5 @@
 // gdnsim verify: is a file whole and uncorrupted?
+#include <algorithm>
 #include <iostream>
 
 #include "cli.hpp"
@@ -9,6 +10,7 @@ namespace {
 
 struct Options {
   std::string file;
+  SliceOptions slice;
   OutputOptions output;
 };
 
@@ -19,43 +21,62 @@ struct Finding {
   bool complete = true;
 };
 
-Finding verify_log(Log& log) {
+/// ", data of layers 0-3, steps 5:9 alone" unless it is all.
+std::string slice_text(const Slice& asked, const Recording& recording) {
+  if (asked.whole()) return "";
+  const Slice slice = resolved(asked, whole_of(recording), recording.path());
+  return "; data of layers " + layers_text(slice.layers) + ", steps " + std::to_string(slice.first_step) + ":" +
+         std::to_string(slice.last_step) + " alone";
+}
+
+Finding verify_log(Log& log, const Slice& slice) {
   Finding finding;
-  finding.fault = log.verify();
-  finding.complete = log.steps() == log.declared_steps();
-  finding.text =
-      "log, " + std::to_string(log.steps()) + " of " + std::to_string(log.declared_steps()) + " steps complete";
+  finding.fault = log.verify(slice);
+  finding.complete = log.steps() == log.declared_steps() || slice.last_step >= 0;
+  finding.text = "log, " + std::to_string(log.steps()) + " of " + std::to_string(log.declared_steps()) +
+                 " steps complete" + slice_text(slice, log);
   return finding;
 }
 
-/// Reads every recorded tap and snapshot of a trace once (`content_digest` reads the inputs); damage that HDF5 can see throws.
-Finding verify_trace(Trace& trace, const OutputOptions& output) {
-  Finding finding;
-  const std::string digest = trace.content_digest();
-  Progress progress("verify", output);
+/// Reads the inputs, recorded taps and snapshots of a slice of a trace once; damage that HDF5 can see throws.
+void read_slice(Trace& trace, const Slice& slice, Progress& progress) {
   Bytes first, second;
-  for (std::int64_t step = 0; step < trace.steps(); ++step) {
-    for (int layer = 0; layer < trace.model().layers(); ++layer)
+  StepInputs inputs;
+  for (std::int64_t step = slice.first_step; step < slice.last_step; ++step) {
+    for (int layer : slice.layers) {
+      trace.inputs(step, layer, inputs);
       for (std::size_t i = 0; i < kTaps; ++i)
         if (trace.taps(layer).has(static_cast<Tap>(i))) trace.read_tap(static_cast<Tap>(i), step, layer, first);
-    progress.update(step + 1, trace.steps());
+    }
+    progress.update(step + 1 - slice.first_step, slice.last_step - slice.first_step);
   }
-  for (const Snapshot& snapshot : trace.snapshots()) trace.read_snapshot(snapshot, first, second);
-  finding.text =
-      "trace, every dataset readable; input digest " + digest + " (a trace holds no digest of its own to compare with)";
-  return finding;
+  for (const Snapshot& snapshot : trace.snapshots())
+    if (snapshot.step >= slice.first_step && snapshot.step < slice.last_step &&
+        std::ranges::find(slice.layers, snapshot.layer) != slice.layers.end())
+      trace.read_snapshot(snapshot, first, second);
 }
 
-Finding look(Input& input, const OutputOptions& output) {
-  if (input.log) return verify_log(*input.log);
-  if (input.trace) return verify_trace(*input.trace, output);
+Finding verify_trace(Trace& trace, const Slice& asked, const OutputOptions& output) {
+  const Slice slice = resolved(asked, whole_of(static_cast<const Stream&>(trace)), trace.path());
+  Progress progress("verify", output);
+  read_slice(trace, slice, progress);
+  const std::string none = " (a trace holds no digest of its own to compare with)";
+  if (asked.whole()) return {"trace, every dataset readable; input digest " + trace.content_digest() + none, {}, true};
+  return {"trace, readable" + slice_text(asked, trace) + none, {}, true};
+}
+
+Finding look(Input& input, const Slice& slice, const OutputOptions& output) {
+  if (input.log) return verify_log(*input.log, slice);
+  if (input.trace) return verify_trace(*input.trace, slice, output);
+  if (!slice.whole())
+    throw error(input.path, ": a recipe is valid or not as a whole: --layers and --steps select nothing");
   return {"recipe, valid", {}, true};
 }
 
 int run(const Options& options) {
   options.output.check_target({options.file});
   Input input = open_input(options.file);
-  const Finding finding = look(input, options.output);
+  const Finding finding = look(input, options.slice.parsed(), options.output);
   const bool whole = finding.fault.dataset.empty();
   nlohmann::ordered_json j{{"schema", "gdnsim.verify/1"},
                            {"file", options.file},
@@ -88,6 +109,7 @@ void add_verify(CLI::App& root, Job& job) {
       "recompute a log's digests, or read a trace whole: exit 0 whole, 1 corrupted, 2 unreadable or incomplete");
   command->footer("Example: gdnsim verify run.log.h5");
   command->add_option("FILE", options->file, "a log or a trace")->required();
+  options->slice.add_to(*command, false);  // the digest of an output is of all rows of a step
   options->output.add_to(*command);
   command->callback([options, &job] { job = [options] { return run(*options); }; });
 }

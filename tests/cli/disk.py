@@ -39,6 +39,25 @@ class Room:
         done = program("run", self.recipe, "-o", self.whole, *RUN, env=kill_shim.environment(log=calls))
         assert done.code == 0, done
         self.calls = len(kill_shim.calls(calls))
+        self.trace = os.path.join(folder, "trace.h5")
+        done = program("synth", self.recipe, "-o", self.trace, "--record", "--contract", "triton-sm90", "--quiet")
+        assert done.code == 0, done
+
+    def readers(self):
+        """Every command that reads one of our files, with something to find."""
+        held = ["--contract", "golden"]
+        return (["info", self.whole], ["info", self.trace], ["verify", self.whole], ["verify", self.trace], ["replay", self.whole],
+                ["replay", self.trace, *held], ["explain", self.trace, *held, "--seconds", "5"], ["fit", self.whole, "--seconds", "5"],
+                ["diff", self.whole, self.trace], ["bisect", self.whole, self.whole], ["bisect", self.trace, *held])
+
+    def writers(self, folder):
+        """(file, command) of every command that writes one, but `run`."""
+        held = ["--contract", "golden"]
+        out = os.path.join(folder, "out")
+        return ((out, ["synth", self.recipe, "-o", out, "--quiet"]), (out, ["synth", self.recipe, "-o", out, "--record", *held, "--quiet"]),
+                (out, ["pack", self.trace, "-o", out, *held]), (out, ["info", self.whole, "--json", out]),
+                (out, ["replay", self.trace, *held, "--html", out]), (out, ["fit", self.whole, "-o", out, "--seconds", "5"]),
+                (out, ["bisect", self.whole, "--check", "false", "--session", out]))
 
     def after(self, name, folder, done, words, log="a.h5"):
         """The check after a failed run: its line, what lies there, and that --resume completes it."""
@@ -77,6 +96,49 @@ def check_errno(room, code, words):
     room.tap.check(most > 1, f"{words}: some runs had complete steps", most)
 
 
+def check_writers(room, code, words):
+    """The same for the other commands: of the file nothing is left, or it is whole and only stdout failed."""
+    with tempfile.TemporaryDirectory(dir=room.folder) as folder:
+        for number, (out, command) in enumerate(room.writers(folder)):
+            calls = os.path.join(room.folder, "calls")
+            whole = room.program(*command, env=kill_shim.environment(log=calls))
+            expected, faults = read_bytes(out), []
+            count = len(kill_shim.calls(calls))
+            for at in range(0, count, max(1, count // 12)):
+                os.remove(out) if os.path.exists(out) else None
+                done = room.program(*command, env=kill_shim.environment(code, at))
+                left = os.listdir(folder)
+                stdout_only = left == ["out"] and read_bytes(out) == expected and "stdout: cannot be written" in done.err
+                synced = done.code == whole.code and not done.err  # what failed was a sync of the folder
+                if not synced and (one_line(done, words if not stdout_only else "") or left and not stdout_only):
+                    faults.append(f"call {at} of {count}: left {left}\n{done}")
+            name = f"{command[0]} {number}: {words}"
+            room.tap.check(not faults and count > 0 and whole.code < 2, f"{name} at calls of {count}", "\n".join(faults[:3]) or whole)
+            os.remove(out) if os.path.exists(out) else None
+
+
+def check_reads(room):
+    """Reads that fail from some point on, in the child that tries the file or in the program itself."""
+    library = os.path.join(room.folder, "read_shim.so")
+    source = os.path.join(kill_shim.HERE, "read_shim.c")
+    subprocess.run([kill_shim.compiler(), "-std=gnu11", "-O1", "-shared", "-fPIC", source, "-o", library], check=True)
+    for command in room.readers():
+        log, faults = os.path.join(room.folder, "reads"), []
+        whole = room.program(*command, env={**os.environ, "LD_PRELOAD": library, "GDNSIM_READ_LOG": log})
+        with open(log, encoding="utf-8") as stream:
+            count = len(stream.readlines())
+        os.remove(log)
+        failed = 0
+        for at in [0, 1, 2, 5, *range(10, count, max(1, count // 12))]:
+            done = room.program(*command, env={**os.environ, "LD_PRELOAD": library, "GDNSIM_READ_FAIL": str(at)})
+            same = (done.code, done.verdict) == (whole.code, whole.verdict)  # each process counts for itself: `at` may be beyond its end
+            failed += not same
+            if not same and one_line(done):
+                faults.append(f"read {at}: {done}")
+        shown = [os.path.basename(word) for word in command]
+        room.tap.check(not faults and failed > 3, f"reads that fail: {' '.join(shown)}, {failed} times", "\n".join(faults[:3]) or failed)
+
+
 def check_limit(room):
     """RLIMIT_FSIZE below the log's size."""
     for part in (0.02, 0.5, 0.99):
@@ -88,8 +150,18 @@ def check_limit(room):
         with tempfile.TemporaryDirectory(dir=room.folder) as folder:
             log = os.path.join(folder, "a.h5")
             done = room.program("run", room.recipe, "-o", log, *RUN, preexec_fn=confine)
-            fault, _ = room.after("limit", folder, done, [log])
+            fault, _ = room.after("limit", folder, done, [log, "RLIMIT_FSIZE", f"{limit} bytes"])
         room.tap.check(not fault, f"a file-size limit of {limit} bytes", fault)
+
+    def confine_to_little():
+        resource.setrlimit(resource.RLIMIT_FSIZE, (100, 100))
+
+    with tempfile.TemporaryDirectory(dir=room.folder) as folder:
+        for number, (out, command) in enumerate(room.writers(folder)):
+            done = room.program(*command, preexec_fn=confine_to_little)
+            fault = one_line(done, "RLIMIT_FSIZE")
+            left = os.listdir(folder)
+            room.tap.check(not fault and not left, f"a file-size limit: {command[0]} {number}", f"left {left}\n{fault}")
 
 
 def check_small_disk(room):
@@ -132,7 +204,11 @@ def check_closed_pipe(room):
     """A reader that is gone, as `| true` leaves it, and a full device."""
     gone, end = os.pipe()
     os.close(gone)
-    commands = (["info", room.whole], ["info", room.whole, "--json", "-"], ["verify", room.whole], ["replay", room.whole], ["contracts"])
+    out = os.path.join(room.folder, "piped.h5")
+    writers = (["run", room.recipe, "-o", out, *RUN, "--force"], ["synth", room.recipe, "-o", out, "--force"],
+               ["pack", room.trace, "-o", out, "--contract", "golden", "--force"])
+    commands = (*room.readers(), ["info", room.whole, "--json", "-"], ["contracts"], ["backends"], ["--help"], ["info", "--help"],
+                ["--version"], ["bisect", room.whole, "--check", "true"], *writers)
     for command in commands:
         for name, target in (("a closed pipe", end), ("a full device", os.open("/dev/full", os.O_WRONLY))):
             done = subprocess.run([room.program.path, *command], stdout=target, stderr=subprocess.PIPE, text=True, check=False)
@@ -152,6 +228,9 @@ def main():
         room = Room(tap, program, folder)
         check_errno(room, errno.ENOSPC, "No space left on device")
         check_errno(room, errno.EIO, "Input/output error")
+        check_writers(room, errno.ENOSPC, "No space left on device")
+        check_writers(room, errno.EIO, "Input/output error")
+        check_reads(room)
         check_limit(room)
         check_small_disk(room)
         check_read_only(room)

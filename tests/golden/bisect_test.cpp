@@ -4,12 +4,17 @@
 #include <doctest/doctest.h>
 
 #include <cstdlib>
+#include <fstream>
+#include <iterator>
 #include <random>
 
 #include "gdnsim/error.hpp"
 #include "gdnsim/log.hpp"
 #include "gdnsim/recipe.hpp"
 #include "gdnsim/simulator.hpp"
+#include "log_chain.hpp"
+#include "log_skeleton.hpp"
+#include "raw_file.hpp"
 #include "support/temp_dir.hpp"
 
 namespace gdnsim {
@@ -55,11 +60,17 @@ class FaultyRun final : public Observer {
   const Planted fault_;
 };
 
-void write_log(Stream& stream, const std::string& path, std::int64_t checkpoint_every, const Planted& fault = {},
-               const char* contract = "golden") {
+std::vector<int> all_layers(const Stream& stream) {
+  std::vector<int> layers;
+  for (int layer = 0; layer < stream.model().layers(); ++layer) layers.push_back(layer);
+  return layers;
+}
+
+void write_log(Stream& stream, const std::string& path, std::int64_t checkpoint_every, const Planted& fault,
+               const char* contract, const std::vector<int>& layers) {
   LogHeader header;
   header.model = stream.model();
-  for (int layer = 0; layer < header.model.layers(); ++layer) header.layers.push_back(layer);
+  header.layers = layers;
   header.contracts = contract_set(contract);
   header.source = stream.source();
   header.steps = stream.steps();
@@ -74,6 +85,67 @@ void write_log(Stream& stream, const std::string& path, std::int64_t checkpoint_
   FaultyRun run(*log, fault);
   simulate({stream, *backend, header.contracts, header.layers, header.steps, header.taps}, *pool, run);
   log->close();
+}
+
+void write_log(Stream& stream, const std::string& path, std::int64_t checkpoint_every, const Planted& fault = {},
+               const char* contract = "golden") {
+  write_log(stream, path, checkpoint_every, fault, contract, all_layers(stream));
+}
+
+/// Copies one entry, named by its first two indices, from one log's dataset to another's.
+void copy_entry(const RawFile& from, const Extent& source, std::uint64_t source_slot, RawFile& to, const Extent& target,
+                std::uint64_t target_slot, std::uint64_t t) {
+  Bytes bytes(target.entry_bytes(2));
+  REQUIRE(from.read_at(source.at({t, source_slot}), bytes) == 0);
+  REQUIRE(to.write_at(target.at({t, target_slot}), bytes) == 0);
+}
+
+/// Writes the records from step t on again, as the digests that now stand there ask for.
+void seal_again(RawFile& file, const LogSkeleton& log, std::uint64_t t) {
+  Commit record{};
+  Chain chain = header_digest(header_parts(log.header));
+  if (t > 0) {
+    REQUIRE(file.read_at(log.layout.commit.at({t - 1}), std::as_writable_bytes(std::span(record))) == 0);
+    chain = {record[1], record[2]};
+  }
+  StepDigests digests(log.layout);
+  for (; t < static_cast<std::uint64_t>(log.header.steps); ++t) {
+    for (std::size_t i = 0; i < kSections; ++i)
+      REQUIRE(file.read_at(log.layout.digest[i].at({t}),
+                           std::as_writable_bytes(digests.section(static_cast<Section>(i)))) == 0);
+    chain = digests.chain(chain);
+    record = seal(static_cast<std::int64_t>(t), chain);
+    REQUIRE(file.write_at(log.layout.commit.at({t}), std::as_bytes(std::span(record))) == 0);
+  }
+}
+
+/// The log of a run with a fault in one layer, without running the others again: a copy of the clean log with that layer's
+/// steps from the fault on out of a log of the layer alone, and the chain sealed anew.
+void write_faulty(Stream& stream, const std::string& clean, const std::string& path, std::int64_t checkpoint_every,
+                  const Planted& fault) {
+  const std::string alone = path + ".layer";
+  write_log(stream, alone, checkpoint_every, fault, "golden", {fault.layer});
+  std::filesystem::copy_file(clean, path);
+  const LogSkeleton from = read_skeleton(alone), to = read_skeleton(path);
+  const RawFile source(alone, RawFile::Mode::read, alone);
+  RawFile target(path, RawFile::Mode::write, path);
+  const auto slot = static_cast<std::uint64_t>(fault.layer), first = static_cast<std::uint64_t>(fault.step);
+  for (std::uint64_t t = first; t < static_cast<std::uint64_t>(stream.steps()); ++t) {
+    for (std::size_t i = 0; i < to.layout.out.size(); ++i)
+      copy_entry(source, from.layout.out[i], 0, target, to.layout.out[i], slot, t);
+    for (std::size_t i = 0; i < kSections; ++i)
+      copy_entry(source, from.layout.digest[i], 0, target, to.layout.digest[i], slot, t);
+  }
+  for (std::size_t i = 0; i < to.layout.checkpoint.size(); ++i)
+    for (std::uint64_t c = 0; c < to.layout.checkpoints.size(); ++c)
+      copy_entry(source, from.layout.checkpoint[i], 0, target, to.layout.checkpoint[i], slot, c);
+  seal_again(target, to, first);
+  std::filesystem::remove(alone);
+}
+
+std::string contents(const std::string& path) {
+  std::ifstream file(path, std::ios::binary);
+  return {std::istreambuf_iterator<char>(file), {}};
 }
 
 bool row_active(const Stream& stream, std::int64_t step) {
@@ -113,8 +185,9 @@ TEST_CASE("a fault at a random step and layer of a digest log is found there, ne
   for (int i = 0; i < draws; ++i) {
     const Planted fault = draw(*stream, random);
     const std::string path = folder / ("b" + std::to_string(i) + ".h5");
-    write_log(*stream, path, every, fault);
+    write_faulty(*stream, folder / "a.h5", path, every, fault);
     const auto b = open_log(path);
+    CHECK(b->steps() == steps);
     BisectResult result = bisect(*a, *b, {});
     REQUIRE(result.first);
     const Recomputed clean =
@@ -138,6 +211,20 @@ TEST_CASE("a fault at a random step and layer of a digest log is found there, ne
   CHECK(most <= 0.03);
   MESSAGE(right << " of " << draws << " right, at most " << 100 * most << " % of " << steps << " steps of " << layers
                 << " layers run again");
+}
+
+TEST_CASE("a faulty log that was put together is the log of the run with the fault") {
+  const test::TempDir folder;
+  const auto stream = make_recipe_stream(parse_recipe(recipe_text(3, 64), "recipe"));
+  write_log(*stream, folder / "a.h5", 16);
+  for (const Planted& fault : {Planted{0, 2}, Planted{37, 1}, Planted{63, 0}}) {
+    const std::string together = folder / ("b" + std::to_string(fault.step)), whole = together + ".whole";
+    write_faulty(*stream, folder / "a.h5", together, 16, fault);
+    write_log(*stream, whole, 16, fault);
+    CHECK(contents(together) == contents(whole));
+    CHECK(contents(together) != contents(folder / "a.h5"));
+    CHECK(open_log(together)->verify().dataset == "");
+  }
 }
 
 TEST_CASE("one log against a fresh run: the layer and step where it differs; other layers are not held up by it") {

@@ -54,7 +54,7 @@ BisectResult bisect(Recording& a, Recording& b, const BisectOptions& options);
 /// Runs the layer of the result's first divergence again, from the log's last checkpoint before it, and compares: which of
 /// the two is right? At most one checkpoint interval.
 Recomputed recompute(Stream& stream, Recording& log, const std::string& which, int layer, std::int64_t step,
-                     Backend& backend, const ContractSet& contracts);
+                     Backend& backend, const ContractSet& contracts, const Pick& pick = {});
 
 /// One recording against a fresh run: each layer from checkpoint to checkpoint of its own, until it differs.
 BisectResult bisect_against_run(Stream& stream, Recording& recording, Backend& backend, const ContractSet& contracts,

@@ -13,6 +13,7 @@
 #include <vector>
 
 #include "gdnsim/cells.hpp"
+#include "gdnsim/slice.hpp"
 #include "gdnsim/stream.hpp"
 #include "gdnsim/types.hpp"
 #include "gdnsim/words.hpp"
@@ -62,6 +63,9 @@ class LayerComparer {
   /// that forgot a load looks just like one that starts from zeros.
   LayerComparer(const Model& model, int layer, bool from_zero);
 
+  /// Nothing else is compared or counted from here on; a pool digest only where all is.
+  void only(const Pick& pick) { pick_ = pick; }
+  const Pick& pick() const { return pick_; }
   /// The block holds recorded bits before `step`: loaded, zeroed, or overwritten with a snapshot.
   void pin(std::int32_t block, std::int64_t step);
   /// Events between the steps are not shown (diff): what a block holds is known before step 0 and never after.
@@ -110,6 +114,7 @@ class LayerComparer {
   CellRow cells_;
   std::optional<Divergence> first_;
   std::array<std::optional<Divergence>, kTaps> firsts_;
+  Pick pick_;
   const bool from_zero_;
   std::map<std::int32_t, bool> known_;           // does a record vouch for the block's bits? (absent: from_zero_)
   std::map<std::int32_t, std::int64_t> origin_;  // block: the step before which it was last recorded (absent: 0)

@@ -83,7 +83,7 @@ struct FitResult {
 FitPath fit_layer(Stream& stream, Recording& recording, Backend& backend, int layer, Path path, std::int64_t first_step,
                   std::int64_t last_step, double seconds, const Contract* other = nullptr);
 
-/// Throws Error when nothing is recorded or no step can be replayed.
+/// Throws Error when nothing is recorded or no step can be replayed. Of a slice of rows, all rows on their blocks are looked at.
 FitResult fit(Stream& stream, Recording& recording, Backend& backend, const FitOptions& options);
 
 }  // namespace gdnsim

@@ -12,6 +12,7 @@
 #include "gdnsim/digest.hpp"
 #include "gdnsim/recording.hpp"
 #include "gdnsim/simulator.hpp"
+#include "gdnsim/slice.hpp"
 
 namespace gdnsim {
 
@@ -101,8 +102,9 @@ class Log : public Recording {
   virtual std::array<std::uint64_t, 2> chain() = 0;
   /// The same after any complete step: it covers that step and all before it.
   virtual std::array<std::uint64_t, 2> chain_at(std::int64_t step) = 0;
-  /// Recomputes every digest of the complete steps and the chain; returns the first fault, empty `dataset` when whole.
-  virtual LogFault verify() = 0;
+  /// Recomputes every digest of the complete steps and the chain; returns the first fault, empty `dataset` when whole. With a
+  /// slice the data of its layers and steps alone are read; records, digests and the chain up to its end are checked all the same.
+  virtual LogFault verify(const Slice& slice = {}) = 0;
 };
 
 std::unique_ptr<Log> open_log(const std::string& path);

@@ -16,7 +16,7 @@ namespace gdnsim {
 inline constexpr const char* kBundleContract = "bundle_contract";
 
 struct PackOptions {
-  Slice slice;            // resolved: layers and steps
+  Slice slice;            // resolved; of picked rows, all that are on their blocks are packed
   ContractSet contracts;  // the states that the slice starts from are those of a run under these
   bool force = false;
   std::vector<std::pair<std::string, std::string>> provenance;

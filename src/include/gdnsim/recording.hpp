@@ -35,6 +35,8 @@ class Recording {
   virtual TapSet taps(int layer) const = 0;
   /// One tap of one step and layer: [B, ...] raw words.
   virtual void read_tap(Tap tap, std::int64_t step, int layer, Bytes& out) = 0;
+  /// The same, and only these rows (ascending) are read: what stands in the others says nothing.
+  virtual void read_tap_rows(Tap tap, std::int64_t step, int layer, std::span<const int> rows, Bytes& out);
   virtual std::span<const Snapshot> snapshots() const = 0;
   /// recurrent [HV, V, K] and conv [W-1, dim], raw.
   virtual void read_snapshot(const Snapshot& snapshot, Bytes& recurrent, Bytes& conv) = 0;

@@ -12,21 +12,11 @@
 #include "gdnsim/compare.hpp"
 #include "gdnsim/contract.hpp"
 #include "gdnsim/recording.hpp"
+#include "gdnsim/slice.hpp"
 
 namespace gdnsim {
 
 enum class Mode : std::uint8_t { local, carried, both };
-
-/// Part of a file: layer positions (empty: all) and steps [first, last) (-1: from the start, to the end).
-struct Slice {
-  std::vector<int> layers;
-  std::int64_t first_step = -1;
-  std::int64_t last_step = -1;
-};
-/// Fills in the defaults from what there is; throws Error when a layer or a step is out of range or nothing is left.
-Slice resolved(const Slice& slice, const Slice& whole, const std::string& where);
-Slice whole_of(const Recording& recording);
-Slice whole_of(const Stream& stream);
 
 /// What one way of comparing found, over all layers.
 struct Comparison {
