@@ -1,13 +1,19 @@
 // The CUDA backend: uploads parameters once and inputs each step, launches the kernels in order, downloads the taps
 // asked for.
+#include <algorithm>
 #include <array>
 #include <map>
 #include <optional>
 
 #include "device_pool.hpp"
+#include "fused.hpp"
 #include "gdnsim/backend.hpp"
 #include "gdnsim/error.hpp"
 #include "kernels.hpp"
+#include "norm_fast.hpp"
+#include "variants.hpp"
+#include "view.hpp"
+#include "window_run.hpp"
 
 namespace gdnsim {
 namespace {
@@ -20,8 +26,8 @@ struct Layer {
   bool bias = false, norm = false;
 
   Layer(const LayerParams& params, bool norm_) : bias(!params.conv_bias.empty()), norm(norm_) {
-    A_log.upload(std::span(params.A_log));
-    dt_bias.upload(std::span(params.dt_bias));
+    A_log.upload(params.A_log);
+    dt_bias.upload(params.dt_bias);
     conv_weight.upload(params.conv_weight);
     conv_bias.upload(params.conv_bias);
     norm_weight.upload(params.norm_weight);
@@ -33,49 +39,22 @@ struct Layer {
   }
 };
 
-Rules rules_of(const Contract& c) {
-  return {.conv_product = c.conv_product,
-          .conv_taps = c.conv_taps,
-          .conv_bias = c.conv_bias,
-          .exp = c.exp,
-          .div = c.div,
-          .sqrt = c.sqrt,
-          .negate = c.negate,
-          .softplus = c.softplus,
-          .beta = c.beta,
-          .params = c.params,
-          .decay = c.decay,
-          .qk_norm = c.qk_norm,
-          .qk_eps = c.qk_eps,
-          .scale = c.scale,
-          .update = c.update,
-          .state_store = c.state_store,
-          .head_map = c.head_map,
-          .norm = c.norm,
-          .rstd = c.rstd};
-}
+/// How one step is run.
+struct Choice {
+  bool fused = false, fast_norm = false;
+};
 
-Shape shape_from(const Model& m, std::int64_t rows) {
-  return {.H = m.H,
-          .HV = m.HV,
-          .K = m.K,
-          .V = m.V,
-          .W = m.W,
-          .dim = m.dim(),
-          .rows = rows,
-          .scale = m.scale,
-          .norm_eps = m.norm_eps.value_or(0.0f),
-          .silu = m.activation == Activation::silu,
-          .qk_l2norm = m.use_qk_l2norm,
-          .gate_silu = m.norm_gate == NormGate::silu,
-          .state_type = m.state_dtype,
-          .conv_type = m.conv_state_dtype,
-          .act_type = m.act_dtype};
-}
+constexpr int kWindow = 64;         // steps that are worth while at once
+constexpr std::size_t kGuard = 256;  // bytes watched beyond an output
+constexpr int kPoison = 0xA5;
 
 class Cuda final : public Backend {
  public:
-  explicit Cuda(int device) : device_(open_device(device)) {}
+  /// `held_to`: a variant's name, or empty for the fastest that can run each step.
+  explicit Cuda(int device, std::string_view held_to = {}, bool poison = false)
+      : device_(open_device(device)), held_to_(held_to), poison_(poison) {
+    if (!held_to.empty()) variant(held_to);
+  }
 
   std::string name() const override { return "cuda"; }
   std::string description() const override { return describe(device_); }
@@ -117,9 +96,43 @@ class Cuda final : public Backend {
     use();
     if (const std::string reason = refuses(args.contract); !reason.empty()) throw Error(reason);
     upload(args, layer.norm);
-    zero_taps(args.plan.rows());
-    launch(view_of(args, layer, *device_pool), layer.norm);
+    const Choice choice = choose(args.contract, outputs.want);
+    prepare_taps(args.plan.rows(), choice);
+    launch(view_for(args, layer, *device_pool, choice, outputs.want), args.contract, choice, layer.norm);
+    if (poison_) check_guards(args.plan.rows());
     download(args.plan.rows(), layer.norm, outputs);
+  }
+
+  int steps_at_once(const Model& model) const override {
+    const bool can = held_to_ != "plain" && held_to_ != "fused" &&
+                     variant("resident").refuses(contract_preset("golden"), model).empty();
+    return can ? kWindow : 1;
+  }
+
+  void steps(const WindowArgs& args, Pool& pool, std::span<WindowStep> steps) override {
+    auto* device_pool = dynamic_cast<DevicePool*>(&pool);
+    GDNSIM_CHECK(device_pool != nullptr && device_pool->device() == device_.number && layers_.contains(args.layer));
+    GDNSIM_CHECK(steps.size() == args.plans.size() && args.inputs.size() == steps.size() &&
+                 args.looks.size() == steps.size());
+    if (steps.empty()) return;
+    use();
+    TapSet want;
+    for (const WindowStep& step : steps)
+      for (std::size_t t = 0; t < kTaps; ++t)
+        if (step.outputs.want.has(static_cast<Tap>(t))) want.add(static_cast<Tap>(t));
+    const std::string why = held_to_ == "plain" || held_to_ == "fused" ? held_to_ : window_refuses(model_, args, want);
+    if (held_to_ == "resident") require_none(why);
+    if (!why.empty()) return Backend::steps(args, pool, steps);
+    for (const StepPlan& plan : args.plans)
+      if (const std::string reason = refuses(args.contracts.of(plan.path)); !reason.empty()) throw Error(reason);
+    const Layer& layer = layers_.at(args.layer);
+    for (std::size_t first = 0; first < steps.size(); first += kWindow) {
+      const std::size_t count = std::min<std::size_t>(kWindow, steps.size() - first);
+      const WindowArgs part{args.layer, args.plans.subspan(first, count), args.inputs.subspan(first, count),
+                            args.contracts, args.looks.subspan(first, count)};
+      window_.run({model_, part, layer.pointers(), layer.norm, device_.multiprocessors}, *device_pool,
+                  steps.subspan(first, count));
+    }
   }
 
  private:
@@ -133,7 +146,7 @@ class Cuda final : public Backend {
     GDNSIM_CHECK(in.mixed_qkv.size() == rows * static_cast<std::size_t>(model_.dim()) * word);
     GDNSIM_CHECK(in.a.size() == heads * word && in.b.size() == heads * word);
     GDNSIM_CHECK(!norm || in.z.size() == heads * static_cast<std::size_t>(model_.V) * word);
-    block_.upload(std::span(args.plan.block));
+    block_.upload(args.plan.block);
     mixed_qkv_.upload(in.mixed_qkv);
     a_.upload(in.a);
     b_.upload(in.b);
@@ -147,44 +160,91 @@ class Cuda final : public Backend {
     return static_cast<Tap>(tap) == Tap::state || static_cast<Tap>(tap) == Tap::conv_state;
   }
 
-  void zero_taps(std::int64_t rows) {
-    for (std::size_t i = 0; i < kTaps; ++i)
-      if (!is_state(i)) taps_[i].zero(tap_bytes(i, rows));
+  /// Held to a variant, what it cannot run is an error.
+  void require_none(const std::string& why) const {
+    if (!why.empty()) throw error("cuda: variant ", held_to_, ": refused because of ", why);
   }
 
-  StepView view_of(const StepArgs& args, const Layer& layer, const DevicePool& pool) {
-    const DotContext context{model_.state_dtype, std::int64_t{args.plan.rows()} * model_.HV,
-                             args.contract.multiprocessors};
+  /// The fastest kernels that can run the contract and need not write what only the plain ones do.
+  Choice choose(const Contract& contract, TapSet want) const {
+    if (held_to_ == "plain") return {};
+    std::string why = variant("fused").refuses(contract, model_);
+    for (Tap tap : {Tap::conv_out, Tap::core_out, Tap::rstd, Tap::norm_out}) want.remove(tap);
+    if (why.empty() && !want.empty()) why = "values inside the step";
+    if (!held_to_.empty()) require_none(why);
+    return {.fused = why.empty(), .fast_norm = fast_norm_refuses(contract, model_).empty()};
+  }
+
+  /// The plain kernels leave inactive rows alone, so their outputs start as zeros; the fused one writes every output.
+  void prepare_taps(std::int64_t rows, const Choice& choice) {
+    for (std::size_t i = 0; i < kTaps; ++i) {
+      if (is_state(i)) continue;
+      const std::size_t bytes = tap_bytes(i, rows);
+      taps_[i].resize(bytes + kGuard);
+      if (poison_) GDNSIM_CUDA(cudaMemset(taps_[i].data(), kPoison, bytes + kGuard));
+      if (!choice.fused) taps_[i].zero(bytes);
+    }
+  }
+
+  void check_guards(std::int64_t rows) {
+    for (std::size_t i = 0; i < kTaps; ++i) {
+      if (is_state(i)) continue;
+      const std::size_t bytes = tap_bytes(i, rows);
+      Bytes all;
+      taps_[i].download(all, bytes + kGuard);
+      for (std::size_t at = bytes; at < all.size(); ++at)
+        if (all[at] != std::byte{kPoison})
+          throw error("cuda: a kernel wrote beyond ", name_of(static_cast<Tap>(i)), ", ", at - bytes, " bytes behind");
+    }
+  }
+
+  StepView view_for(const StepArgs& args, const Layer& layer, const DevicePool& pool, const Choice& choice,
+                    TapSet want) {
+    StepView view = view_of(model_, args.contract, args.plan.rows());
+    view.params = layer.pointers();
+    view.in = {block_.as<const std::int32_t>(), mixed_qkv_.data(), a_.data(), b_.data(), z_.data()};
+    view.pool = {pool.recurrent(args.layer), pool.conv(args.layer)};
     const auto floats = [this](Tap which) { return tap(which).as<float>(); };
-    return {.shape = shape_from(model_, args.plan.rows()),
-            .rules = rules_of(args.contract),
-            .qk_order = resolve(args.contract.qk_dot, model_.K, context),
-            .state_order = resolve(args.contract.state_dot, model_.K, context),
-            .norm_order = resolve(args.contract.norm_dot, model_.V, context),
-            .params = layer.pointers(),
-            .in = {block_.as<const std::int32_t>(), mixed_qkv_.data(), a_.data(), b_.data(), z_.data()},
-            .pool = {pool.recurrent(args.layer), pool.conv(args.layer)},
-            .out = {.conv_acc = floats(Tap::conv_acc),
-                    .conv_out = tap(Tap::conv_out).data(),
-                    .q = floats(Tap::q),
-                    .k = floats(Tap::k),
-                    .beta = floats(Tap::beta),
-                    .g = floats(Tap::g),
-                    .decay = floats(Tap::decay),
-                    .rstd = floats(Tap::rstd),
-                    .dot_k = floats(Tap::dot_k),
-                    .u = floats(Tap::u),
-                    .core_out = tap(Tap::core_out).data(),
-                    .norm_out = tap(Tap::norm_out).data()}};
+    view.out = {.conv_acc = floats(Tap::conv_acc),
+                .conv_out = tap(Tap::conv_out).data(),
+                .q = floats(Tap::q),
+                .k = floats(Tap::k),
+                .beta = floats(Tap::beta),
+                .g = floats(Tap::g),
+                .decay = floats(Tap::decay),
+                .rstd = floats(Tap::rstd),
+                .dot_k = floats(Tap::dot_k),
+                .u = floats(Tap::u),
+                .core_out = tap(Tap::core_out).data(),
+                .norm_out = tap(Tap::norm_out).data()};
+    if (choice.fused && !want.has(Tap::conv_out)) view.out.conv_out = nullptr;
+    return view;
   }
 
-  void launch(const StepView& view, bool norm) {
-    launch_conv(view);
-    launch_qk_norm(view);
-    launch_gates(view);
-    launch_recurrent(view);
-    if (norm) launch_norm(view);
+  void launch(const StepView& view, const Contract& contract, const Choice& choice, bool norm) {
+    if (choice.fused) {
+      fuse(view, contract);
+    } else {
+      launch_conv(view);
+      launch_qk_norm(view);
+      launch_gates(view);
+      launch_recurrent(view);
+    }
+    if (norm && choice.fast_norm) launch_norm_fast(view, norm_preset(contract) == Preset::golden);
+    if (norm && !choice.fast_norm) launch_norm(view);
     GDNSIM_CUDA(cudaDeviceSynchronize());
+  }
+
+  void fuse(const StepView& view, const Contract& contract) {
+    const std::size_t counters = static_cast<std::size_t>(view.shape.rows) * static_cast<std::size_t>(view.shape.H) * 4;
+    if (counters > arrived_bytes_) arrived_.zero(counters), arrived_bytes_ = counters;
+    FusedView f{};
+    f.step = view;
+    f.golden = step_preset(contract) == Preset::golden;
+    f.mixed = step_preset(contract) == Preset::triton_mixed;
+    f.arrived = arrived_.as<unsigned>();
+    cut_heads(f, device_.multiprocessors);
+    launch_fused(f);
   }
 
   void download(std::int64_t rows, bool norm, StepOutputs& outputs) {
@@ -197,14 +257,23 @@ class Cuda final : public Backend {
   }
 
   const DeviceInfo device_;
+  const std::string held_to_;
+  const bool poison_;
   mutable std::optional<Fingerprint> fingerprint_;  // asked of the device once
   Model model_;
   std::map<int, Layer> layers_;
   Buffer block_, mixed_qkv_, a_, b_, z_;  // one step's inputs
   std::array<Buffer, kTaps> taps_;        // one step's values; those of the state stay empty
+  WindowRun window_;
+  Buffer arrived_;                        // the fused kernel's counters, zeros between steps
+  std::size_t arrived_bytes_ = 0;
 };
 
 }  // namespace
+
+std::unique_ptr<Backend> cuda::make_variant(const BackendOptions& options, std::string_view name, bool poison) {
+  return std::make_unique<Cuda>(options.device, name, poison);
+}
 
 std::unique_ptr<Backend> make_cuda(const BackendOptions& options) { return std::make_unique<Cuda>(options.device); }
 

@@ -7,6 +7,7 @@
 #include <cstdint>
 #include <span>
 #include <string>
+#include <vector>
 
 #include "gdnsim/types.hpp"
 
@@ -46,8 +47,8 @@ class Buffer {
   /// Resizes to the words and copies them in; none gives nullptr.
   void upload(std::span<const std::byte> words);
   template <class T>
-  void upload(std::span<const T> values) {
-    upload(std::as_bytes(values));
+  void upload(const std::vector<T>& values) {
+    upload(std::as_bytes(std::span(values)));
   }
   /// Resizes and fills with zeros.
   void zero(std::size_t bytes);

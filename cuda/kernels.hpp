@@ -8,6 +8,8 @@
 #include "gdnsim/order.hpp"
 #include "gdnsim/types.hpp"
 
+struct CUstream_st;  // what cudaStream_t points to
+
 namespace gdnsim::cuda {
 
 /// The words of a contract that device code switches on (Contract itself holds a string).
@@ -83,9 +85,10 @@ struct StepView {
   InputPointers in;
   PoolPointers pool;
   TapPointers out;
+  CUstream_st* stream = nullptr;  // where the launches go
 };
 
-// One launch each, in this order, on the current device's default stream. They throw Error when a launch is refused.
+// One launch each, in this order, on the current device. They throw Error when a launch is refused.
 void launch_conv(const StepView& step);       // conv_acc, conv_out; rolls the active rows' windows
 void launch_qk_norm(const StepView& step);    // q, k
 void launch_gates(const StepView& step);      // beta, g, decay

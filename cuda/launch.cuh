@@ -30,7 +30,7 @@ inline unsigned blocks_for(std::int64_t tasks, int tasks_per_block) {
 /// One thread a task.
 inline void launch_threads(void (*kernel)(StepView), std::int64_t tasks, const StepView& step) {
   if (tasks == 0) return;
-  kernel<<<blocks_for(tasks, kThreads), kThreads>>>(step);
+  kernel<<<blocks_for(tasks, kThreads), kThreads, 0, step.stream>>>(step);
   GDNSIM_CUDA(cudaGetLastError());
 }
 
@@ -42,7 +42,7 @@ inline void launch_warps(void (*kernel)(StepView), std::int64_t tasks, const Dot
   const std::size_t shared = each * static_cast<std::size_t>(warps);
   if (shared > kPlainShared)
     GDNSIM_CUDA(cudaFuncSetAttribute(kernel, cudaFuncAttributeMaxDynamicSharedMemorySize, static_cast<int>(shared)));
-  kernel<<<blocks_for(tasks, warps), warps * kWarp, shared>>>(step);
+  kernel<<<blocks_for(tasks, warps), warps * kWarp, shared, step.stream>>>(step);
   GDNSIM_CUDA(cudaGetLastError());
 }
 

@@ -1,0 +1,176 @@
+// The gated norm at the speed of the memory (docs/arithmetic.md, rules A2.6, N1-N4), for the presets, bf16 and V of 32, 64,
+// 128 or 256: sixteen bytes a thread, four rows one behind another and as many side by side as a warp has room for.
+#include "fold.cuh"
+#include "norm_fast.hpp"
+
+namespace gdnsim::cuda {
+namespace {
+
+constexpr int kBlock = 256;
+
+/// The sum of squares of each lane's folded row. kLane: the contract's consecutive elements a lane; 0: golden's chunks.
+template <int V, int kLane>
+struct Squares {
+  using L = Layout<DType::bf16, V>;
+  static constexpr int kMask = L::kThreads / 2;
+  static constexpr int kLanes = L::kVec / kLane;  // of the contract, in one thread
+
+  static __device__ float of(const float (&x)[kRows][L::kVec]) {
+    float lane[kRows][kLanes], sum[kLanes];
+#pragma unroll
+    for (int r = 0; r < kRows; ++r)
+#pragma unroll
+      for (int i = 0; i < kLanes; ++i) {
+        const float* first = x[r] + i * kLane;
+        if constexpr (kLane == 1)
+          lane[r][i] = __fmul_rn(*first, *first);
+        else
+          lane[r][i] = fma_lane<kLane>(first, first);
+      }
+    fold_rows(lane, kMask, sum);
+#pragma unroll
+    for (int mask = kMask / 4; mask >= 1; mask /= 2)
+#pragma unroll
+      for (int i = 0; i < kLanes; ++i) sum[i] = __fadd_rn(sum[i], exchanged(sum[i], mask));
+    return vector_sum<kLanes>(sum);
+  }
+};
+
+template <int V>
+struct Squares<V, 0> {
+  using L = Layout<DType::bf16, V>;
+  using Dot = RowDot<Book::golden, DType::bf16, V>;
+  static constexpr int kMask = Dot::kMask;
+
+  static __device__ float of(const float (&x)[kRows][L::kVec]) {
+    float square[kRows][L::kVec];
+#pragma unroll
+    for (int r = 0; r < kRows; ++r)
+#pragma unroll
+      for (int i = 0; i < L::kVec; ++i) square[r][i] = __fmul_rn(x[r][i], x[r][i]);
+    return Dot::of_products(square);
+  }
+};
+
+template <Book book>
+__device__ float rstd_of(const StepView& s, float sum) {
+  constexpr Rules rules = rules_in<book>();
+  const float under_root = __fadd_rn(divide(rules, sum, static_cast<float>(s.shape.V)), s.shape.norm_eps);
+  if (s.rules.rstd == Rstd::rsqrt) return reciprocal_root(rules, under_root);
+  return divide(rules, 1.0f, root(rules, under_root));
+}
+
+/// z * sigmoid(z), or sigmoid(z) alone.
+__device__ float gate_of(bool silu, float z, float sigmoid) { return silu ? __fmul_rn(z, sigmoid) : sigmoid; }
+
+/// One element of golden's whose quick result was not certain.
+__device__ __noinline__ void exact_element(const StepView& s, std::int64_t at, int column, float rstd) {
+  const float o = load(DType::bf16, s.out.core_out, at), z = load(DType::bf16, s.in.z, at);
+  const float scaled = __fmul_rn(__fmul_rn(o, rstd), load(DType::bf16, s.params.norm_weight, column));
+  const float y = __fmul_rn(scaled, gate_of(s.shape.gate_silu, z, exact_sigmoid(z)));
+  static_cast<std::uint16_t*>(s.out.norm_out)[at] = bf16_word(y);
+}
+
+/// One element before it is rounded; `doubt` when golden's bits are not certain.
+template <Book book>
+__device__ float element(bool silu, float scaled, float z, bool& doubt) {
+  if constexpr (book == Book::golden) {
+    const float y = __fmul_rn(scaled, gate_of(silu, z, quick_sigmoid(z)));
+    const bool zero = y == 0.0f && (scaled == 0.0f || (silu && z == 0.0f)) && fabsf(z) <= kQuick;
+    doubt = !trusted(z, y) && !zero;
+    return y;
+  } else {
+    doubt = false;
+    return __fmul_rn(scaled, gate_of(silu, z, sigmoid(rules_in<book>(), z)));
+  }
+}
+
+/// Finishes and stores a thread's 16 bytes of one row.
+template <Book book>
+__device__ void finish_vector(const StepView& s, const float (&o)[8], const uint4& z_words, const float (&weight)[8],
+                              float rstd, std::int64_t at, int column) {
+  float z[8], y[8];
+  unpack<DType::bf16>(z_words, z);
+  unsigned doubts = 0;
+#pragma unroll
+  for (int i = 0; i < 8; ++i) {
+    bool doubt;
+    y[i] = element<book>(s.shape.gate_silu, __fmul_rn(__fmul_rn(o[i], rstd), weight[i]), z[i], doubt);
+    if (doubt) doubts |= 1u << i;
+  }
+  __stcs(reinterpret_cast<uint4*>(static_cast<std::uint16_t*>(s.out.norm_out) + at), pack<DType::bf16>(y));
+  for (; doubts != 0; doubts &= doubts - 1) {
+    const int i = __ffs(static_cast<int>(doubts)) - 1;
+    exact_element(s, at + i, column + i, rstd);
+  }
+}
+
+template <Book book, int V, int kLane>
+__global__ void __launch_bounds__(kBlock) norm_kernel(const __grid_constant__ StepView s) {
+  using L = Layout<DType::bf16, V>;
+  using Sum = Squares<V, kLane>;
+  const std::int64_t rows = s.shape.rows * s.shape.HV, first = first_warp() * kRows * L::kAside;
+  if (first >= rows) return;
+  const int column = L::element(0);
+  const auto* core_out = static_cast<const std::uint16_t*>(s.out.core_out) + column;
+  const auto* z_in = static_cast<const std::uint16_t*>(s.in.z) + column;
+  uint4 o_words[kRows], z_words[kRows];
+#pragma unroll
+  for (int r = 0; r < kRows; ++r) {
+    const std::int64_t row = first + r * L::kAside + L::aside();
+    o_words[r] = z_words[r] = uint4{};
+    if (row >= rows) continue;
+    o_words[r] = __ldcs(reinterpret_cast<const uint4*>(core_out + row * V));
+    z_words[r] = __ldcs(reinterpret_cast<const uint4*>(z_in + row * V));
+  }
+  float weight[8], o[kRows][8];
+  unpack<DType::bf16>(__ldg(reinterpret_cast<const uint4*>(static_cast<const std::uint16_t*>(s.params.norm_weight) +
+                                                           column)),
+                      weight);
+#pragma unroll
+  for (int r = 0; r < kRows; ++r) unpack<DType::bf16>(o_words[r], o[r]);
+  const float rstd = rstd_of<book>(s, Sum::of(o));
+  const std::int64_t mine = first + folded_row(Sum::kMask) * L::kAside + L::aside();
+  if (s.out.rstd != nullptr && mine < rows && speaks_for_row(Sum::kMask, L::kThreads)) s.out.rstd[mine] = rstd;
+#pragma unroll
+  for (int r = 0; r < kRows; ++r) {
+    const std::int64_t row = first + r * L::kAside + L::aside();
+    const float rstd_row = of_row(rstd, r, Sum::kMask, L::kThreads);
+    if (row < rows) finish_vector<book>(s, o[r], z_words[r], weight, rstd_row, row * V + column, column);
+  }
+}
+
+template <Book book, int V, int kLane>
+void launch_one(const StepView& s) {
+  const std::int64_t rows = s.shape.rows * s.shape.HV;
+  const int each = kRows * Layout<DType::bf16, V>::kAside * (kBlock / kWarp);
+  norm_kernel<book, V, kLane><<<static_cast<unsigned>((rows + each - 1) / each), kBlock, 0, s.stream>>>(s);
+  GDNSIM_CUDA(cudaGetLastError());
+}
+
+template <int V>
+void launch_width(const StepView& s, bool golden) {
+  if (golden) return launch_one<Book::golden, V, 0>(s);
+  if (V == 128 && s.norm_order.lane == 8) return launch_one<Book::triton, V, V == 128 ? 8 : V / 32>(s);
+  launch_one<Book::triton, V, V / 32>(s);
+}
+
+}  // namespace
+
+void launch_norm_fast(const StepView& s, bool golden) {
+  if (s.shape.rows == 0) return;
+  switch (s.shape.V) {
+    case 32:
+      return launch_width<32>(s, golden);
+    case 64:
+      return launch_width<64>(s, golden);
+    case 128:
+      return launch_width<128>(s, golden);
+    case 256:
+      return launch_width<256>(s, golden);
+    default:
+      throw error("cuda: the fast norm has no V ", s.shape.V);
+  }
+}
+
+}  // namespace gdnsim::cuda
