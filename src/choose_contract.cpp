@@ -116,7 +116,7 @@ std::vector<const Contract*> defined_presets(const Model& model) {
 std::vector<const Contract*> choose_for_path(const Search& s, Path path, const Slice& slice, ContractChoice& choice) {
   const Probe probe = find_probe(s.stream, path, slice, kProbeSteps[0]);
   Start before{s.backend.make_pool(s.stream.model(), {s.layer}), {}};
-  Observer nobody;
+  Nobody nobody;
   simulate({s.stream, s.backend, choice.contracts, {s.layer}, probe.begin, {}}, *before.pool, nobody);
   before.blocks = named_blocks(s.stream, probe.begin);
 

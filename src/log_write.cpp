@@ -8,6 +8,8 @@
 namespace gdnsim {
 namespace {
 
+constexpr std::size_t kWorthThreads = std::size_t{512} << 10;  // bytes of state
+
 std::size_t size(std::int64_t count) { return static_cast<std::size_t>(count); }
 
 }  // namespace
@@ -102,23 +104,22 @@ void FileLogWriter::write_rows(const StepView& view, std::size_t slot) {
   }
 }
 
-/// A few heads at a time: what was hashed is in the cache when it is written.
 BlockDigest FileLogWriter::write_state(const StepView& view, std::size_t slot, std::size_t row, std::int32_t block) {
-  constexpr std::size_t kAtOnce = std::size_t{256} << 10;  // bytes; well within a core's cache
   look_.at(view.pool, view.layer, block);
-  const Model& m = header_.model;
-  const std::size_t HV = size(m.HV), head_bytes = look_.recurrent().size() / HV, line_bytes = head_bytes / size(m.V);
-  const std::size_t group = std::clamp<std::size_t>(kAtOnce / head_bytes, 1, HV);
-  BlockDigest digest{std::vector<std::uint64_t>(HV), 0, 0};
-  for (std::size_t hv = 0; hv < HV; hv += group) {
-    const auto some = look_.recurrent().subspan(hv * head_bytes, std::min(group, HV - hv) * head_bytes);
-    for (std::size_t i = 0; look_.digest() == nullptr && i * head_bytes < some.size(); ++i)
-      digest.heads[hv + i] = digest_lines(some.subspan(i * head_bytes, head_bytes), line_bytes);
-    put(layout_.state[0], {kept_, slot, row, hv}, some);
-  }
+  put(layout_.state[0], {kept_, slot, row}, look_.recurrent());
   put(layout_.state[1], {kept_, slot, row}, look_.conv());
-  if (look_.digest() != nullptr) return *look_.digest();
-  digest.conv = digest_lines(look_.conv(), look_.conv().size() / size(m.W - 1));
+  return look_.digest() != nullptr ? *look_.digest() : digest_of(look_);
+}
+
+/// Head by head on all cores: after a window the digest is known, step by step it would cost a third of the writing.
+BlockDigest FileLogWriter::digest_of(const BlockLook& look) const {
+  const Model& m = header_.model;
+  const std::size_t HV = size(m.HV), head_bytes = look.recurrent().size() / HV, line_bytes = head_bytes / size(m.V);
+  BlockDigest digest{std::vector<std::uint64_t>(HV), 0, 0};
+#pragma omp parallel for schedule(static) if (look.recurrent().size() >= kWorthThreads)
+  for (std::size_t hv = 0; hv < HV; ++hv)
+    digest.heads[hv] = digest_lines(look.recurrent().subspan(hv * head_bytes, head_bytes), line_bytes);
+  digest.conv = digest_lines(look.conv(), look.conv().size() / size(m.W - 1));
   digest.block = join_block(digest.heads, digest.conv);
   return digest;
 }

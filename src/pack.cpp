@@ -89,7 +89,7 @@ class SlicedStream final : public Stream {
 void fill_starts(PickedStream& stream, Backend& backend, const PackOptions& options, SlicedStream& sliced) {
   const Slice& slice = options.slice;
   const auto pool = backend.make_pool(stream.model(), slice.layers);
-  Observer nobody;
+  Nobody nobody;
   simulate({stream, backend, options.contracts, slice.layers, slice.first_step, {}}, *pool, nobody);
   State state{Bytes(stream.model().state_bytes()), Bytes(stream.model().conv_bytes())};
   for (std::size_t i = 0; i < slice.layers.size(); ++i)

@@ -166,10 +166,6 @@ int bench_write(const std::string& folder, int rounds) {
   return 0;
 }
 
-struct Nothing final : Observer {
-  void after(const StepView&) override {}
-};
-
 int bench_digest(const std::string& folder, const std::string& recipe, int rounds) {
   const auto stream = open_recipe(recipe);
   const auto backend = choose_backend("golden", {}).backend;
@@ -181,8 +177,8 @@ int bench_digest(const std::string& folder, const std::string& recipe, int round
   };
   std::vector<double> with, without, ratio;
   for (int round = 0; round < rounds; ++round) {
-    Nothing nothing;
-    without.push_back(seconds([&] { run(nothing); }));
+    Nobody nobody;
+    without.push_back(seconds([&] { run(nobody); }));
     with.push_back(seconds([&] {
       const auto log = create_log(path, header, {true});
       run(*log);

@@ -16,20 +16,24 @@ struct Measure {
   std::string shape;     // "B=1 H=16 HV=32 K=V=128 f32"
   double seconds = 0;    // the median of one call; 0: not measured
   double floor = 0;      // seconds at the machine's measured peak; 0: none known
-  std::string floor_is;  // "7 vector instructions an element at the measured peak", "all bytes at the measured copy rate"
-  std::string skipped;   // why it was not measured
+  std::string
+      floor_is;  // "7 vector instructions an element at the measured peak", "all bytes at the measured copy rate"
+  std::string skipped;  // why it was not measured
 };
 
 struct BenchOptions {
   BackendOptions backend;
-  std::vector<int> rows{1};                // batch sizes of the stages that have one
-  std::vector<DType> states{DType::f32};   // state types
-  double seconds = 0.3;                    // spent on each measure, about
+  std::vector<int> rows{1};               // batch sizes of the stages that have one
+  std::vector<DType> states{DType::f32};  // state types
+  double seconds = 0.3;                   // spent on each measure, about
 };
 
-/// TP1 shapes of Qwen3-Next: H=16, HV=32, K=V=128, W=4, bf16 activations and conv state.
-Model bench_model(DType state);
+/// TP1 shapes of Qwen3-Next, one layer: H=16, HV=32, K=V=128, W=4, bf16 activations and conv state; a block a row.
+Model bench_model(int rows, DType state);
+/// "B=1 H=16 HV=32 K=V=128 f32"
+std::string bench_shape(const Model& model, int rows);
 
+/// The variants of the CPU backend; the one of `options.backend.cpu_level` where it names one.
 std::vector<Measure> bench_golden(const BenchOptions& options);
 /// Throws Error with the reason where there is no device.
 std::vector<Measure> bench_cuda(const BenchOptions& options);

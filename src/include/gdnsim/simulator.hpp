@@ -49,6 +49,12 @@ class Observer {
   virtual bool enough() const { return false; }
 };
 
+/// Looks at nothing: for steps that are only gone through.
+class Nobody final : public Observer {
+ public:
+  bool looks_at(const ComingStep&, std::vector<Look>&) override { return true; }
+};
+
 /// Adds a block to look at, once; its bytes when anybody wants them.
 void add_look(std::vector<Look>& looks, std::int32_t block, bool bytes);
 
