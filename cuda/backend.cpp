@@ -44,7 +44,7 @@ struct Choice {
   bool fused = false, fast_norm = false;
 };
 
-constexpr int kWindow = 64;         // steps that are worth while at once
+constexpr int kWindow = 64;          // steps that are worth while at once
 constexpr std::size_t kGuard = 256;  // bytes watched beyond an output
 constexpr int kPoison = 0xA5;
 
@@ -54,6 +54,9 @@ class Cuda final : public Backend {
   explicit Cuda(int device, std::string_view held_to = {}, bool poison = false)
       : device_(open_device(device)), held_to_(held_to), poison_(poison) {
     if (!held_to.empty()) variant(held_to);
+    if (held_to == "streamed" && device_.major < 9)
+      throw error("cuda: variant streamed: expected a device of sm_90 or later; found sm_", device_.major,
+                  device_.minor);
   }
 
   std::string name() const override { return "cuda"; }
@@ -104,7 +107,7 @@ class Cuda final : public Backend {
   }
 
   int steps_at_once(const Model& model) const override {
-    const bool can = held_to_ != "plain" && held_to_ != "fused" &&
+    const bool can = (held_to_.empty() || held_to_ == "resident") &&
                      variant("resident").refuses(contract_preset("golden"), model).empty();
     return can ? kWindow : 1;
   }
@@ -120,7 +123,8 @@ class Cuda final : public Backend {
     for (const WindowStep& step : steps)
       for (std::size_t t = 0; t < kTaps; ++t)
         if (step.outputs.want.has(static_cast<Tap>(t))) want.add(static_cast<Tap>(t));
-    const std::string why = held_to_ == "plain" || held_to_ == "fused" ? held_to_ : window_refuses(model_, args, want);
+    const bool one_by_one = !held_to_.empty() && held_to_ != "resident";
+    const std::string why = one_by_one ? held_to_ : window_refuses(model_, args, want);
     if (held_to_ == "resident") require_none(why);
     if (!why.empty()) return Backend::steps(args, pool, steps);
     for (const StepPlan& plan : args.plans)
@@ -168,7 +172,7 @@ class Cuda final : public Backend {
   /// The fastest kernels that can run the contract and need not write what only the plain ones do.
   Choice choose(const Contract& contract, TapSet want) const {
     if (held_to_ == "plain") return {};
-    std::string why = variant("fused").refuses(contract, model_);
+    std::string why = variant(held_to_ == "streamed" ? held_to_ : "fused").refuses(contract, model_);
     for (Tap tap : {Tap::conv_out, Tap::core_out, Tap::rstd, Tap::norm_out}) want.remove(tap);
     if (why.empty() && !want.empty()) why = "values inside the step";
     if (!held_to_.empty()) require_none(why);
@@ -236,14 +240,17 @@ class Cuda final : public Backend {
   }
 
   void fuse(const StepView& view, const Contract& contract) {
-    const std::size_t counters = static_cast<std::size_t>(view.shape.rows) * static_cast<std::size_t>(view.shape.H) * 4;
+    const std::size_t counters = static_cast<std::size_t>(view.shape.rows) * static_cast<std::size_t>(view.shape.H) * 8;
     if (counters > arrived_bytes_) arrived_.zero(counters), arrived_bytes_ = counters;
     FusedView f{};
     f.step = view;
     f.golden = step_preset(contract) == Preset::golden;
     f.mixed = step_preset(contract) == Preset::triton_mixed;
     f.arrived = arrived_.as<unsigned>();
+    if (held_to_ == "streamed" || (held_to_.empty() && streams(view.shape, device_.major, device_.multiprocessors)))
+      return launch_streamed(f, poison_ ? 1 : device_.multiprocessors);  // under test each warp gets a long stretch
     cut_heads(f, device_.multiprocessors);
+    f.staying = staying_heads(view.shape, device_.cache / 4 * 3);
     launch_fused(f);
   }
 
@@ -265,7 +272,7 @@ class Cuda final : public Backend {
   Buffer block_, mixed_qkv_, a_, b_, z_;  // one step's inputs
   std::array<Buffer, kTaps> taps_;        // one step's values; those of the state stay empty
   WindowRun window_;
-  Buffer arrived_;                        // the fused kernel's counters, zeros between steps
+  Buffer arrived_;  // the fused kernel's counters, zeros between steps
   std::size_t arrived_bytes_ = 0;
 };
 

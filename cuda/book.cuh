@@ -25,44 +25,72 @@ __device__ constexpr Rules rules_in() {
   return rules;
 }
 
+// ---- Triton's sigmoid where nothing is scaled ----
+
+/// For |x| up to this, ex2(-x log2 e) and its reciprocal are normal numbers: ex2.approx and its flushing twin agree (rule S4),
+/// and div.full is a product with rcp (rule S6).
+inline constexpr float kUnscaled = 87.0f;
+
+/// 1 / (1 + e^-x) as rcp gives it: golden's contract wants more, Triton's just this.
+__device__ inline float unscaled_sigmoid(float x) {
+  return rcp_approx_ftz(__fadd_rn(ex2_approx_ftz(__fmul_rn(x, -float_of(0x3FB8AA3Bu))), 1.0f));
+}
+
 // ---- golden's SiLU and gate without double precision ----
 //
 // What is stored is 16 bits. An approximation that cannot lie on the other side of a rounding boundary has the right 16
-// bits; one in a thousand is too close to tell and is computed as the contract says.
+// bits; a few in ten thousand are too close to tell and are computed as the contract says.
+//
+// The quick sigmoid is within 10.7 units of 2^-24 for |x| <= kQuick: of e^-x, 1.4 for the fraction that ex2 cuts off, 3 for
+// its table (rule S4), 1 for rounding the correction, 0.4 for what the correction leaves out; of the sum 1; of rcp 3.
 
-/// True when every float within `slack` ulps of y rounds to the same bf16.
-__device__ inline bool certain_in_bf16(float y, std::uint32_t slack) {
-  return ((bits_of(y) + slack - 0x8000u) & 0xFFFFu) > 2 * slack;
+inline constexpr float kQuick = 40.0f;
+inline constexpr float kLn2 = 0x1.62E430p-1f;
+
+/// From e^-x = 2^t (1 + rest).
+__device__ inline float quick_sigmoid(float t, float rest) {
+  const float e = ex2_approx_ftz(t);
+  return rcp_approx_ftz(__fadd_rn(1.0f, __fmaf_rn(e, rest, e)));
 }
-
-/// 1 / (1 + e^-x) within 2^-19.3 for |x| <= kQuick: 12 * log2(e) < 17.4 rounds to 2^-20 (11.1 units of 2^-24 in e^-x), log2(e)
-/// itself is off by 2^-26.1 (2.9), ex2 (rule S4) by 3, the sum by 1, rcp by 3.
-inline constexpr float kQuick = 12.0f;
+/// For any x: t is rounded, and the rest has what was lost.
 __device__ inline float quick_sigmoid(float x) {
-  return rcp_approx_ftz(__fadd_rn(1.0f, ex2_approx(__fmul_rn(x, -float_of(0x3FB8AA3Bu)))));
+  const float log2_e = 0x1.715476p+0f, t = __fmul_rn(x, -log2_e), lost = __fmaf_rn(x, -log2_e, -t);
+  return quick_sigmoid(t, __fmul_rn(__fmaf_rn(x, -0x1.4AE0C0p-26f, lost), kLn2));
 }
-/// For a product of the quick sigmoid with two or three factors against the exact chain: 21 + 8 roundings of at most an ulp.
-inline constexpr std::uint32_t kSlack = 40;
-inline constexpr float kSmallest = 0x1p-100f, kLargest = 0x1p100f;  // of a result that no denormal or infinity touched
+/// For a bf16 x: times the first 15 bits of log2 e it is exact.
+__device__ inline float quick_sigmoid_of_bf16(float x) {
+  return quick_sigmoid(__fmul_rn(x, -0x1.7154p+0f), __fmul_rn(x, -0x1.D94AE0p-18f * kLn2));
+}
 
-/// True when a quick result may be trusted. `x` went into the sigmoid.
-__device__ inline bool trusted(float x, float y) {
-  return fabsf(x) <= kQuick && fabsf(y) >= kSmallest && fabsf(y) <= kLargest && certain_in_bf16(y, kSlack);
-}
+/// A quick result against the exact chain, in ulps: 10.7 units and 3 for the exact sigmoid's own roundings, and 2 for each of
+/// two products (gate, then the product with it; the conv's SiLU has one). An ulp is a unit or two.
+inline constexpr std::uint32_t kSlack = 20;
+
+/// True when every float within kSlack ulps of y rounds to the same bf16.
+__device__ inline bool certain_in_bf16(float y) { return ((bits_of(y) + kSlack - 0x8000u) & 0xFFFFu) > 2 * kSlack; }
 
 /// The slow ways, kept out of line.
-static __device__ __noinline__ float exact_silu(float x) { return silu(rules_in<Book::golden>(), x); }
-static __device__ __noinline__ float exact_sigmoid(float x) { return sigmoid(rules_in<Book::golden>(), x); }
+template <Book book>
+static __device__ __noinline__ float exact_silu(float x) {
+  return silu(rules_in<book>(), x);
+}
+template <Book book>
+static __device__ __noinline__ float exact_sigmoid(float x) {
+  return sigmoid(rules_in<book>(), x);
+}
 
 /// silu(x) rounded to bf16.
 template <Book book>
 __device__ inline std::uint16_t silu_bf16(float x) {
+  float y;
   if constexpr (book == Book::golden) {
-    const float y = __fmul_rn(x, quick_sigmoid(x));
-    return bf16_word(trusted(x, y) ? y : exact_silu(x));
+    y = __fmul_rn(x, quick_sigmoid(x));
+    if (!(fabsf(x) <= kQuick && certain_in_bf16(y))) y = exact_silu<book>(x);
   } else {
-    return bf16_word(silu(rules_in<book>(), x));
+    y = __fmul_rn(x, unscaled_sigmoid(x));
+    if (!(fabsf(x) <= kUnscaled)) y = exact_silu<book>(x);
   }
+  return bf16_word(y);
 }
 
 }  // namespace gdnsim::cuda

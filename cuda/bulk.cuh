@@ -53,8 +53,8 @@ __device__ inline void bulk_load(void* to, const void* from, std::uint32_t bytes
   const std::uint32_t at = shared_address(barrier);
   asm volatile("mbarrier.arrive.expect_tx.shared::cta.b64 _, [%0], %1;" ::"r"(at), "r"(bytes) : "memory");
   asm volatile(
-      "cp.async.bulk.shared::cluster.global.mbarrier::complete_tx::bytes.L2::cache_hint [%0], [%1], %2, [%3], %4;" ::"r"(
-          shared_address(to)),
+      "cp.async.bulk.shared::cluster.global.mbarrier::complete_tx::bytes.L2::cache_hint [%0], [%1], %2, [%3], %4;" ::
+          "r"(shared_address(to)),
       "l"(__cvta_generic_to_global(from)), "r"(bytes), "r"(at), "l"(policy)
       : "memory");
 #else
@@ -62,19 +62,20 @@ __device__ inline void bulk_load(void* to, const void* from, std::uint32_t bytes
 #endif
 }
 
-/// Waits until the bytes of a barrier's first use are there.
-__device__ inline void wait_loaded(std::uint64_t* barrier) {
+/// Waits until the bytes of a barrier's use are there; `phase` is 0 for its first use, then 1, 0, ...
+__device__ inline void wait_loaded(std::uint64_t* barrier, unsigned phase = 0) {
 #if GDNSIM_HAS_BULK
   asm volatile(
       "{\n"
       ".reg .pred done;\n"
       "again:\n"
-      "mbarrier.try_wait.parity.shared::cta.b64 done, [%0], 0;\n"
+      "mbarrier.try_wait.parity.shared::cta.b64 done, [%0], %1;\n"
       "@!done bra again;\n"
-      "}" ::"r"(shared_address(barrier))
+      "}" ::"r"(shared_address(barrier)),
+      "r"(phase)
       : "memory");
 #else
-  (void)barrier;
+  (void)barrier, (void)phase;
 #endif
 }
 
@@ -98,8 +99,7 @@ __device__ inline void bulk_store(void* to, const void* from, std::uint32_t byte
   }
 #else
   (void)policy;
-  for (std::uint32_t i = lane; i < bytes / 16; i += 32)
-    static_cast<uint4*>(to)[i] = static_cast<const uint4*>(from)[i];
+  for (std::uint32_t i = lane; i < bytes / 16; i += 32) static_cast<uint4*>(to)[i] = static_cast<const uint4*>(from)[i];
 #endif
 }
 
@@ -108,6 +108,29 @@ __device__ inline void wait_stored() {
 #if GDNSIM_HAS_BULK
   if (threadIdx.x % 32 == 0) asm volatile("cp.async.bulk.wait_group.read 0;" ::: "memory");
 #endif
+}
+
+/// Counts as a store for `wait_stored_but_last`.
+__device__ inline void store_nothing() {
+#if GDNSIM_HAS_BULK
+  if (threadIdx.x % 32 == 0) asm volatile("cp.async.bulk.commit_group;" ::: "memory");
+#endif
+}
+/// Before the place of the store before the last is filled again.
+__device__ inline void wait_stored_but_last() {
+#if GDNSIM_HAS_BULK
+  if (threadIdx.x % 32 == 0) asm volatile("cp.async.bulk.wait_group.read 1;" ::: "memory");
+#endif
+}
+
+/// Adds one, after what this warp has read before; gives what was there.
+__device__ inline unsigned count_release(unsigned* counter) {
+  unsigned before;
+  asm volatile("atom.add.release.gpu.global.u32 %0, [%1], 1;"
+               : "=r"(before)
+               : "l"(__cvta_generic_to_global(counter))
+               : "memory");
+  return before;
 }
 
 __device__ inline void wait_for_previous_grid() {

@@ -5,13 +5,15 @@
 // one k, and the others the gates and v. All blocks of a key head compute its q and k; the last of them to have read the
 // window rolls it. Then each warp takes groups of rows, 32 words of the state a thread.
 #include "bulk.cuh"
-#include "conv.cuh"
+#include "channels.cuh"
 #include "fused.hpp"
+#include "group.cuh"
 #include "head_norm.cuh"
-#include "split_row.cuh"
 
 namespace gdnsim::cuda {
 namespace {
+
+constexpr int kWarps = 4;  // of a block
 
 /// A block's part of the step.
 struct Part {
@@ -39,155 +41,14 @@ __device__ Part part_of(const FusedView& f) {
 
 template <DType conv, int K>
 struct Shared {
-  float q[K], k[K];                         // quads in the order of key_slot
-  float v[kFusedGroups * fused_group(K)];   // of the block's rows
+  float q[K], k[K];                            // quads in the order of key_slot
+  float v[kFusedGroups * fused_group(K)];      // of the block's rows
   ConvWord<conv> window[kMaxTaps - 1][2 * K];  // the key head's, rolled
-  std::uint64_t loaded[kFusedGroups];       // barriers
+  std::uint64_t loaded[kFusedGroups];          // barriers
   float decay, beta;
 };
 
-/// Where quad p of q or k lies: so that neighbouring lanes of a bf16 state, who ask for every other quad, meet no bank twice.
-template <DType type>
-__device__ inline int key_slot(int p) {
-  return type == DType::f32 ? p : p ^ (p >> 3 & 1);
-}
-
-// ---- the recurrence of a group of rows ----
-
-/// How a warp's lanes lie on a group's rows in shared memory: K / 32 neighbours a row. Each lane goes through its vectors of
-/// 16 bytes in its own order, turned by an exclusive or that keeps every pair of the contract's tree, so that eight
-/// neighbours never meet in a bank.
-template <Book book, DType type, int K>
-struct Lanes {
-  using L = Split<book, type, K>;
-  static constexpr int T = L::T;
-  static constexpr int kVectors = type == DType::f32 ? 8 : 4;                 // of a thread
-  static constexpr int kStride = book == Book::golden ? 1 : T;                // vectors from one to the next
-  static constexpr int kRowVectors = kVectors * T;
-
-  static __device__ int turn() {
-    const int lane = lane_id();
-    if (book == Book::golden) return (type == DType::f32 ? lane : lane >> 1) % kVectors;
-    if (type == DType::bf16 && T == 1) return lane >> 1 & 3;
-    return lane / T % (8 / T) % kVectors;
-  }
-  /// The vector of its row that this lane takes as number i: `first() ^ i * kStride`.
-  static __device__ int first() {
-    const int t = lane_id() % T;
-    return book == Book::golden ? kVectors * t + turn() : turn() * T + t;
-  }
-};
-
-/// A thread's words of one group's rows, in floats; quad m of the register array is quad m of the lane's own order.
-template <Book book, DType type, int K>
-struct Group {
-  using At = Lanes<book, type, K>;
-  float4 S[kQuads];
-
-  __device__ void load(const uint4* row, int first, float decay) {
-#pragma unroll
-    for (int i = 0; i < At::kVectors; ++i) {
-      float x[kVector<type>];
-      unpack<type>(row[first ^ i * At::kStride], x);
-#pragma unroll
-      for (int h = 0; h < kQuads / At::kVectors; ++h)
-        S[i * (kQuads / At::kVectors) + h] = {__fmul_rn(decay, x[4 * h]), __fmul_rn(decay, x[4 * h + 1]),
-                                             __fmul_rn(decay, x[4 * h + 2]), __fmul_rn(decay, x[4 * h + 3])};
-    }
-  }
-  __device__ void store(uint4* row, int first) const {
-#pragma unroll
-    for (int i = 0; i < At::kVectors; ++i) {
-      float x[kVector<type>];
-#pragma unroll
-      for (int h = 0; h < kQuads / At::kVectors; ++h) {
-        const float4& s = S[i * (kQuads / At::kVectors) + h];
-        x[4 * h] = s.x, x[4 * h + 1] = s.y, x[4 * h + 2] = s.z, x[4 * h + 3] = s.w;
-      }
-      row[first ^ i * At::kStride] = pack<type>(x);
-    }
-  }
-  /// The lane's quad m of q or k.
-  static __device__ const float4& key(const float* keys, int first, int m) {
-    constexpr int kEach = kQuads / At::kVectors;
-    const int vector = first ^ m / kEach * At::kStride;
-    return reinterpret_cast<const float4*>(keys)[key_slot<type>(vector * kEach + m % kEach)];
-  }
-  __device__ float dot(const float* keys, int first) const {
-    float sum[1];
-    thread_sums<book, type, 1>([&](int, int m) { return S[m]; }, [&](int m) { return key(keys, first, m); }, sum);
-    return row_sum<book, At::T>(sum[0]);
-  }
-};
-
-/// One group's rows, in shared memory; this lane's row is `row` of the block's. Returns core_out.
-template <Book book, DType type, DType conv, int K>
-__device__ float step_group(uint4* state, int row, const Shared<conv, K>& shared) {
-  using At = Lanes<book, type, K>;
-  uint4* words = state + row * At::kRowVectors;
-  const int first = At::first();
-  Group<book, type, K> group;
-  group.load(words, first, shared.decay);
-  const float u = __fmul_rn(__fsub_rn(shared.v[row], group.dot(shared.k, first)), shared.beta);
-#pragma unroll
-  for (int m = 0; m < kQuads; ++m) {
-    const float4 k = group.key(shared.k, first, m);
-    float4& s = group.S[m];
-    s = {updated<book>(k.x, u, s.x), updated<book>(k.y, u, s.y), updated<book>(k.z, u, s.z), updated<book>(k.w, u, s.w)};
-  }
-  group.store(words, first);
-  return group.dot(shared.q, first);
-}
-
 // ---- before: conv, norms, gates ----
-
-/// N neighbouring channels of the conv.
-template <DType conv, int N>
-struct Channels {
-  Filter filter[N];
-  ConvWord<conv> window[kMaxTaps][N];  // W words a channel, x last
-
-  /// Parameters and x, which no kernel writes.
-  __device__ void ask_inputs(const StepView& s, std::int64_t row, std::int64_t at) {
-#pragma unroll
-    for (int i = 0; i < N; ++i) filter[i] = load_filter(s, at + i);
-    std::uint16_t x[N];
-    load_words(static_cast<const std::uint16_t*>(s.in.mixed_qkv) + row * s.shape.dim + at, x);
-#pragma unroll
-    for (int j = 0; j < kMaxTaps; ++j)
-#pragma unroll
-      for (int i = 0; i < N; ++i) window[j][i] = conv_word<conv>(x[i]);  // the older ones are written over
-  }
-  __device__ void ask_window(const StepView& s, std::int64_t block, std::int64_t at) {
-#pragma unroll
-    for (int j = 0; j + 1 < kMaxTaps; ++j)
-      if (j < s.shape.W - 1) load_words(pool(s, block, j, at), window[j]);
-  }
-  template <Book book>
-  __device__ void outputs(const StepView& s, std::uint16_t (&out)[N]) const {
-#pragma unroll
-    for (int i = 0; i < N; ++i) {
-      ConvWord<conv> mine[kMaxTaps];
-#pragma unroll
-      for (int j = 0; j < kMaxTaps; ++j) mine[j] = window[j][i];
-      out[i] = conv_output<book, conv>(s, filter[i], mine);
-    }
-  }
-  __device__ void roll(const StepView& s, std::int64_t block, std::int64_t at) const {
-#pragma unroll
-    for (int j = 0; j + 1 < kMaxTaps; ++j)
-      if (j < s.shape.W - 1) store_words(pool(s, block, j, at), window[j + 1]);
-  }
-
-  static __device__ ConvWord<conv>* pool(const StepView& s, std::int64_t block, int j, std::int64_t at) {
-    return static_cast<ConvWord<conv>*>(s.pool.conv) + (block * (s.shape.W - 1) + j) * s.shape.dim + at;
-  }
-};
-
-template <int N>
-__device__ void store_conv_out(const StepView& s, std::int64_t row, std::int64_t at, const std::uint16_t (&out)[N]) {
-  if (s.out.conv_out != nullptr) store_words(static_cast<std::uint16_t*>(s.out.conv_out) + row * s.shape.dim + at, out);
-}
 
 /// One warp: q or k of the block's key head.
 template <Book book, DType type, DType conv, int K>
@@ -205,14 +66,15 @@ __device__ void make_key(const FusedView& f, const Part& p, std::int64_t block, 
   if (p.leader) store_conv_out(s, p.row, at, out);
 #pragma unroll
   for (int j = 0; j + 1 < kMaxTaps; ++j)
-    if (j < s.shape.W - 1) store_words(&shared.window[j][(is_q ? 0 : K) + mine], channels.window[j + 1]);
+    if (j < s.shape.W - 1)
+#pragma unroll
+      for (int i = 0; i < N; ++i) shared.window[j][(is_q ? 0 : K) + mine + i] = channels.window[j + 1][i];
   float x[N];
 #pragma unroll
   for (int i = 0; i < N; ++i) x[i] = f32_from_bf16(out[i]);
   norm_head<book>(s, f.mixed, is_q, x);
 #pragma unroll
-  for (int i = 0; i < N; ++i)
-    (is_q ? shared.q : shared.k)[4 * key_slot<type>((mine + i) / 4) + (mine + i) % 4] = x[i];
+  for (int i = 0; i < N; ++i) (is_q ? shared.q : shared.k)[4 * key_slot<type>((mine + i) / 4) + (mine + i) % 4] = x[i];
 }
 
 /// v of the block's rows, N neighbouring channels a thread; their windows are this block's alone and roll at once.
@@ -257,8 +119,7 @@ __device__ bool arrive(const FusedView& f, const Part& p, bool is_q) {
   bool last = false;
   if (lane_id() == 0) {
     unsigned* counter = f.arrived + 2 * (p.row * f.step.shape.H + p.h) + (is_q ? 0 : 1);
-    __threadfence();
-    last = atomicAdd(counter, 1) == f.sharers - 1;
+    last = count_release(counter) == f.sharers - 1;
     if (last) *counter = 0;  // for the next launch
   }
   return __shfl_sync(kAllLanes, last, 0);
@@ -273,7 +134,8 @@ __device__ void roll_key(const FusedView& f, const Part& p, std::int64_t block, 
   const std::int64_t at = 1LL * (is_q ? p.h : s.shape.H + p.h) * K + mine;
   for (int j = 0; j < s.shape.W - 1; ++j) {
     ConvWord<conv> words[N];
-    memcpy(words, &shared.window[j][(is_q ? 0 : K) + mine], sizeof words);
+#pragma unroll
+    for (int i = 0; i < N; ++i) words[i] = shared.window[j][(is_q ? 0 : K) + mine + i];
     store_words(Channels<conv, N>::pool(s, block, j, at), words);
   }
 }
@@ -296,12 +158,11 @@ __device__ void zero_outputs(const StepView& s, const Part& p) {
     conv_out[row + 1LL * p.h * K + i] = conv_out[row + (H + p.h) * K + i] = 0;
 }
 
-/// Warps: 0 makes q, 1 makes k, 2 the decay, 3 beta after it has asked for the state; of eight the last four make v, of four
-/// the last two.
-template <Book book, DType type, DType conv, int K, int kWarps>
+/// Warps: 0 makes q, 1 makes k, 2 the decay, 3 beta after it has asked for the state; 2 and 3 make v.
+template <Book book, DType type, DType conv, int K>
 __device__ void prepare(const FusedView& f, const Part& p, std::int64_t block, const uint4* from, uint4* state,
                         std::uint64_t policy, Shared<conv, K>& shared) {
-  constexpr int kFirstV = kWarps / 2;
+  constexpr int kFirstV = 2;
   const StepView& s = f.step;
   const int warp = static_cast<int>(threadIdx.x) / kWarp;
   if (warp < 2) return make_key<book, type>(f, p, block, warp == 0, shared);
@@ -315,11 +176,11 @@ __device__ void prepare(const FusedView& f, const Part& p, std::int64_t block, c
     if (lane_id() == 0) shared.beta = beta_factor<book>(s, p.row, p.hv);
   }
   if (warp >= kFirstV)
-    make_v<book, conv, K, 8 / kWarps>(f, p, block, static_cast<int>(threadIdx.x) - kFirstV * kWarp,
-                                      (kWarps - kFirstV) * kWarp, shared);
+    make_v<book, conv, K, 2>(f, p, block, static_cast<int>(threadIdx.x) - kFirstV * kWarp, (kWarps - kFirstV) * kWarp,
+                             shared);
 }
 
-template <Book book, DType type, DType conv, int K, int kWarps>
+template <Book book, DType type, DType conv, int K>
 __global__ void __launch_bounds__(kWarps* kWarp, 24 / kWarps) fused_kernel(const __grid_constant__ FusedView f) {
   using At = Lanes<book, type, K>;
   constexpr int kRows = fused_group(K), kGroup = kRows * At::kRowVectors;
@@ -331,91 +192,84 @@ __global__ void __launch_bounds__(kWarps* kWarp, 24 / kWarps) fused_kernel(const
   let_next_grid_begin();
   if (block < 0) return zero_outputs<K>(s, p);
 
-  uint4* words = static_cast<uint4*>(s.pool.recurrent) +
-                 ((block * s.shape.HV + p.hv) * s.shape.V + p.first) * At::kRowVectors;
+  uint4* words =
+      static_cast<uint4*>(s.pool.recurrent) + ((block * s.shape.HV + p.hv) * s.shape.V + p.first) * At::kRowVectors;
   const std::uint64_t policy = cache_policy(p.head < f.staying);
-  prepare<book, type, conv, K, kWarps>(f, p, block, words, state, policy, shared);
+  prepare<book, type, conv, K>(f, p, block, words, state, policy, shared);
   wait_for_previous_grid();
   __syncthreads();
 
   const int warp = static_cast<int>(threadIdx.x) / kWarp;
-  const bool last = warp < 2 && arrive(f, p, warp == 0);
   auto* core_out = static_cast<std::uint16_t*>(s.out.core_out) + p.head * s.shape.V + p.first;
   for (int g = warp; g * kRows < p.count; g += kWarps) {
     const int row = g * kRows + lane_id() / At::T;
     wait_loaded(&shared.loaded[g]);
-    const float out = step_group<book, type>(state, row, shared);
+    const float out = step_row<book, type, K>(state + row * At::kRowVectors,
+                                              {shared.q, shared.k, shared.v[row], shared.decay, shared.beta});
     ready_to_leave();
     __syncwarp();
     bulk_store(words + g * kGroup, state + g * kGroup, kGroup * sizeof(uint4), policy);
     if (lane_id() % At::T == 0) core_out[row] = bf16_word(out);
   }
-  if (last) roll_key(f, p, block, warp == 0, shared);
+  if (warp < 2 && arrive(f, p, warp == 0)) roll_key(f, p, block, warp == 0, shared);  // late: its fence waits for loads
   wait_stored();
 }
 
 // ---- launching ----
 
-template <Book book, DType type, DType conv, int K, int kWarps>
-void launch_warps_of(const FusedView& f) {
+template <Book book, DType type, DType conv, int K>
+void launch_one(const FusedView& f) {
   const std::int64_t blocks = f.step.shape.rows * f.step.shape.HV * f.tiles;
   const std::size_t shared = static_cast<std::size_t>(f.tile) * K * (type == DType::f32 ? 4 : 2);
-  const auto kernel = fused_kernel<book, type, conv, K, kWarps>;
+  const auto kernel = fused_kernel<book, type, conv, K>;
   GDNSIM_CUDA(cudaFuncSetAttribute(kernel, cudaFuncAttributeMaxDynamicSharedMemorySize, static_cast<int>(shared)));
   GDNSIM_CUDA(cudaFuncSetAttribute(kernel, cudaFuncAttributePreferredSharedMemoryCarveout, 100));
   launch_early(+kernel, blocks, kWarps * kWarp, shared, f.step.stream, f);
 }
 
-template <Book book, DType type, DType conv, int K>
-void launch_one(const FusedView& f) {
-  if (K == 128 && f.warps == 8) return launch_warps_of<book, type, conv, K, K == 128 ? 8 : 4>(f);
-  launch_warps_of<book, type, conv, K, 4>(f);
-}
-
-template <Book book, DType type, DType conv>
+/// A conv state of f32 comes with K = 128 only (variants.cpp): each instance costs a second of compiling.
+template <Book book, DType type>
 void launch_width(const FusedView& f) {
-  switch (f.step.shape.K) {
+  const int K = f.step.shape.K;
+  const bool wide_conv = f.step.shape.conv_type == DType::f32;
+  if (K == 128 && wide_conv) return launch_one<book, type, DType::f32, 128>(f);
+  if (K == 128) return launch_one<book, type, DType::bf16, 128>(f);
 #ifndef GDNSIM_QUICK_BUILD
-    case 32:
-      return launch_one<book, type, conv, 32>(f);
-    case 64:
-      return launch_one<book, type, conv, 64>(f);
-    case 256:
-      return launch_one<book, type, conv, 256>(f);
+  if (K == 32 && !wide_conv) return launch_one<book, type, DType::bf16, 32>(f);
+  if (K == 64 && !wide_conv) return launch_one<book, type, DType::bf16, 64>(f);
+  if (K == 256 && !wide_conv) return launch_one<book, type, DType::bf16, 256>(f);
 #endif
-    case 128:
-      return launch_one<book, type, conv, 128>(f);
-    default:
-      throw error("cuda: the fused kernel has no K ", f.step.shape.K);
-  }
+  throw error("cuda: the fused kernel has no K ", K, " with such a conv state");
 }
 
 template <Book book>
 void launch_types(const FusedView& f) {
-  const bool wide = f.step.shape.state_type == DType::f32, wide_conv = f.step.shape.conv_type == DType::f32;
-  if (wide)
-    return wide_conv ? launch_width<book, DType::f32, DType::f32>(f) : launch_width<book, DType::f32, DType::bf16>(f);
-  return wide_conv ? launch_width<book, DType::bf16, DType::f32>(f) : launch_width<book, DType::bf16, DType::bf16>(f);
+  f.step.shape.state_type == DType::f32 ? launch_width<book, DType::f32>(f) : launch_width<book, DType::bf16>(f);
 }
 
 }  // namespace
 
-void cut_heads(FusedView& f, int multiprocessors, int tile, int warps) {
+void cut_heads(FusedView& f, int multiprocessors, int tile) {
   const Shape& shape = f.step.shape;
   const int group = fused_group(shape.K), most = std::min(group * kFusedGroups, shape.V);
   const std::int64_t heads = shape.rows * shape.HV;
-  f.warps = warps != 0 ? warps : shape.state_type == DType::f32 && heads >= 6LL * multiprocessors ? 8 : 4;
+  const bool wide = shape.state_type == DType::f32;
   f.tile = std::min(tile, most);
   // With few heads, more blocks than multiprocessors help; with many, each block's conv of q and k should serve many rows.
-  for (int choice = most; f.tile == 0; choice /= 2)
-    if (choice <= 2 * group || heads * ((shape.V + choice - 1) / choice) >= 6LL * multiprocessors) f.tile = choice;
+  // Measured: 24 blocks a multiprocessor are many for a tile of 64 KiB, 6 for a smaller one; each warp should have a group.
+  for (int choice = most; f.tile == 0; choice /= 2) {
+    const std::int64_t many = choice == most && wide ? 24 : 6;
+    if (choice <= kWarps * group || heads * ((shape.V + choice - 1) / choice) >= many * multiprocessors)
+      f.tile = choice;
+  }
   f.tiles = (shape.V + f.tile - 1) / f.tile;
   f.sharers = static_cast<unsigned>(f.tiles * (shape.HV / shape.H));
 }
 
 std::int64_t staying_heads(const Shape& shape, std::size_t cache_bytes) {
-  const std::int64_t head = 1LL * shape.V * shape.K * (shape.state_type == DType::f32 ? 4 : 2);
-  return std::min(shape.rows * shape.HV, static_cast<std::int64_t>(cache_bytes) / head);
+  const std::int64_t heads = shape.rows * shape.HV,
+                     head = 1LL * shape.V * shape.K * (shape.state_type == DType::f32 ? 4 : 2);
+  return heads * head <= static_cast<std::int64_t>(cache_bytes) ? heads : 0;
 }
 
 void launch_fused(const FusedView& f) {

@@ -71,7 +71,8 @@ DeviceInfo open_device(int number) {
                     .major = properties.major,
                     .minor = properties.minor,
                     .multiprocessors = properties.multiProcessorCount,
-                    .memory = properties.totalGlobalMem};
+                    .memory = properties.totalGlobalMem,
+                    .cache = static_cast<std::size_t>(properties.l2CacheSize)};
   GDNSIM_CUDA(cudaDriverGetVersion(&device.driver));
   if (!has_kernel_image())
     throw error("cuda: ", describe(device), ": this build has no code for it, only ", GDNSIM_CUDA_CODE, "; use golden");

@@ -24,6 +24,7 @@ struct DeviceInfo {
   int major = 0, minor = 0;  // compute capability
   int multiprocessors = 0;
   std::size_t memory = 0;  // bytes
+  std::size_t cache = 0;   // bytes of L2
   int driver = 0;          // CUDA version the driver supports, 1000 * major + 10 * minor
 };
 

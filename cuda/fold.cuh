@@ -20,13 +20,13 @@ __device__ inline float exchanged(float x, int mask) { return __shfl_xor_sync(kA
 /// long one goes round twice.
 template <DType type, int K>
 struct Layout {
-  static constexpr int kVec = kVector<type>;                     // elements of 16 bytes
-  static constexpr int kVectors = K / kVec;                      // of a row
+  static constexpr int kVec = kVector<type>;                      // elements of 16 bytes
+  static constexpr int kVectors = K / kVec;                       // of a row
   static constexpr int kThreads = kVectors < 32 ? kVectors : 32;  // of a row
-  static constexpr int kTurns = kVectors / kThreads;             // vectors of a row in one thread
-  static constexpr int kAside = kWarp / kThreads;                // rows side by side in a warp
-  static constexpr int kEach = kTurns * kVec;                    // elements of a row in one thread
-  static constexpr int kChunk = 32 / kVec;                       // golden: threads of a chunk of 32 elements
+  static constexpr int kTurns = kVectors / kThreads;              // vectors of a row in one thread
+  static constexpr int kAside = kWarp / kThreads;                 // rows side by side in a warp
+  static constexpr int kEach = kTurns * kVec;                     // elements of a row in one thread
+  static constexpr int kChunk = 32 / kVec;                        // golden: threads of a chunk of 32 elements
 
   /// First element of a thread's vector.
   static __device__ int element(int turn) { return kVec * (turn * kThreads + lane_id() % kThreads); }
@@ -38,8 +38,7 @@ template <int N>
 __device__ inline void fold(const float (&near)[N], const float (&far)[N], int mask, float (&sum)[N]) {
   const bool upper = (lane_id() & mask) != 0;
 #pragma unroll
-  for (int i = 0; i < N; ++i)
-    sum[i] = __fadd_rn(upper ? far[i] : near[i], exchanged(upper ? near[i] : far[i], mask));
+  for (int i = 0; i < N; ++i) sum[i] = __fadd_rn(upper ? far[i] : near[i], exchanged(upper ? near[i] : far[i], mask));
 }
 
 /// The two widest exchanges of four rows. Afterwards a lane has row 2 * (lane & mask != 0) + (lane & mask / 2 != 0).
@@ -102,7 +101,9 @@ struct RowDot<Book::triton, type, K> {
 #pragma unroll
     for (int r = 0; r < kRows; ++r) {
       lane[r][0] = fma_lane<L::kVec>(x[r], y);
-      if (L::kTurns == 2) lane[r][0] = __fadd_rn(lane[r][0], fma_lane<L::kVec>(x[r] + L::kVec * (L::kTurns - 1), y + L::kVec * (L::kTurns - 1)));
+      if (L::kTurns == 2)
+        lane[r][0] =
+            __fadd_rn(lane[r][0], fma_lane<L::kVec>(x[r] + L::kVec * (L::kTurns - 1), y + L::kVec * (L::kTurns - 1)));
     }
     fold_rows(lane, kMask, sum);
 #pragma unroll

@@ -17,16 +17,20 @@ struct FusedView {
   bool golden;           // else triton-sm90 or its mixed twin
   bool mixed;            // triton-sm90-mixed
   int tile, tiles;       // rows of the state a block takes, blocks a value head
-  int warps;             // of a block: 4 or 8
   unsigned sharers;      // blocks that read one key head's window
   unsigned* arrived;     // [B, H, 2] zeros, and left so
   std::int64_t staying;  // value heads of the step, the first ones, whose state should stay in the cache
 };
 
-/// Tile, tiles, warps and sharers for the rows of a step on a device with that many multiprocessors; 0 chooses.
-void cut_heads(FusedView& view, int multiprocessors, int tile = 0, int warps = 0);
-/// How many value heads should stay in a cache of that many bytes.
+/// Tile, tiles and sharers for the rows of a step on a device with that many multiprocessors; 0 chooses.
+void cut_heads(FusedView& view, int multiprocessors, int tile = 0);
+/// How many value heads should stay in a cache of that many bytes: all, or none.
 std::int64_t staying_heads(const Shape& shape, std::size_t cache_bytes);
 void launch_fused(const FusedView& view);
+
+/// Two launches for many rows (decode_step_streamed.cu), for what `streams` says; q, k, u (which holds v), decay and beta
+/// of the step's outputs are written over.
+bool streams(const Shape& shape, int major, int multiprocessors);
+void launch_streamed(const FusedView& view, int multiprocessors);
 
 }  // namespace gdnsim::cuda

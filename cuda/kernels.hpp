@@ -2,6 +2,7 @@
 // pointers and numbers, and the launchers. Shapes in comments are row-major.
 #pragma once
 
+#include <cstddef>
 #include <cstdint>
 
 #include "gdnsim/contract.hpp"
@@ -94,6 +95,9 @@ void launch_qk_norm(const StepView& step);    // q, k
 void launch_gates(const StepView& step);      // beta, g, decay
 void launch_recurrent(const StepView& step);  // dot_k, u, core_out; updates the active rows' states
 void launch_norm(const StepView& step);       // rstd, norm_out, of every row (rule N1)
+
+/// Reads and writes every word of `bytes` (a multiple of 16) once: the rate of the memory, for measurements.
+void launch_change(void* words, std::size_t bytes, CUstream_st* stream);
 
 /// True when this build has machine code or PTX that the current device can run.
 bool has_kernel_image();

@@ -1,5 +1,6 @@
 // The gated norm at the speed of the memory (docs/arithmetic.md, rules A2.6, N1-N4), for the presets, bf16 and V of 32, 64,
 // 128 or 256: sixteen bytes a thread, four rows one behind another and as many side by side as a warp has room for.
+#include "bulk.cuh"
 #include "fold.cuh"
 #include "norm_fast.hpp"
 
@@ -63,57 +64,94 @@ __device__ float rstd_of(const StepView& s, float sum) {
 /// z * sigmoid(z), or sigmoid(z) alone.
 __device__ float gate_of(bool silu, float z, float sigmoid) { return silu ? __fmul_rn(z, sigmoid) : sigmoid; }
 
-/// One element of golden's whose quick result was not certain.
+/// One element as the contract says, to where it belongs.
+template <Book book>
 __device__ __noinline__ void exact_element(const StepView& s, std::int64_t at, int column, float rstd) {
   const float o = load(DType::bf16, s.out.core_out, at), z = load(DType::bf16, s.in.z, at);
   const float scaled = __fmul_rn(__fmul_rn(o, rstd), load(DType::bf16, s.params.norm_weight, column));
-  const float y = __fmul_rn(scaled, gate_of(s.shape.gate_silu, z, exact_sigmoid(z)));
+  const float y = __fmul_rn(scaled, gate_of(s.shape.gate_silu, z, exact_sigmoid<book>(z)));
   static_cast<std::uint16_t*>(s.out.norm_out)[at] = bf16_word(y);
 }
 
-/// One element before it is rounded; `doubt` when golden's bits are not certain.
+/// The magnitudes, as bf16 words, for which the quick sigmoid will do. golden: 2^-60, below which z * sigmoid(z) may be
+/// denormal, to kQuick; Triton: up to kUnscaled.
 template <Book book>
-__device__ float element(bool silu, float scaled, float z, bool& doubt) {
-  if constexpr (book == Book::golden) {
-    const float y = __fmul_rn(scaled, gate_of(silu, z, quick_sigmoid(z)));
-    const bool zero = y == 0.0f && (scaled == 0.0f || (silu && z == 0.0f)) && fabsf(z) <= kQuick;
-    doubt = !trusted(z, y) && !zero;
-    return y;
-  } else {
-    doubt = false;
-    return __fmul_rn(scaled, gate_of(silu, z, sigmoid(rules_in<book>(), z)));
+constexpr std::uint32_t kLow = book == Book::golden ? 0x2180 : 0;
+template <Book book>
+constexpr std::uint32_t kHigh = book == Book::golden ? 0x4220 : 0x42AE;
+
+__device__ inline bool both_at_most(std::uint32_t pair, std::uint32_t most) {
+  return (pair & 0xFFFFu) <= most && pair >> 16 <= most;
+}
+
+/// True when all eight words of z lie there.
+template <Book book>
+__device__ inline bool all_quick(const uint4& z) {
+  const std::uint32_t word[4] = {z.x, z.y, z.z, z.w};
+  std::uint32_t most = 0;
+#pragma unroll
+  for (int i = 0; i < 4; ++i)  // wraps below the lowest
+    most = __viaddmax_u16x2(word[i] & 0x7FFF7FFFu, (0x10000u - kLow<book>) % 0x10000u * 0x10001u, most);
+  return both_at_most(most, kHigh<book> - kLow<book>);
+}
+
+/// True when every one of eight results is certain in bf16: as certain_in_bf16, two at a time.
+__device__ inline bool all_certain(const float (&y)[8]) {
+  std::uint32_t least = 0xFFFFFFFFu;
+#pragma unroll
+  for (int i = 0; i < 8; i += 2)
+    least =
+        __viaddmin_u16x2(__byte_perm(bits_of(y[i]), bits_of(y[i + 1]), 0x5410), (0x8000u + kSlack) * 0x10001u, least);
+  return (least & 0xFFFFu) > 2 * kSlack && least >> 16 > 2 * kSlack;
+}
+
+/// Which of eight elements need the exact way.
+template <Book book>
+__device__ inline unsigned doubtful(const float (&z)[8], const float (&y)[8]) {
+  unsigned doubts = 0;
+#pragma unroll
+  for (int i = 0; i < 8; ++i) {
+    const std::uint32_t word = bits_of(z[i]) >> 16 & 0x7FFFu;
+    const bool quick = word - kLow<book> <= kHigh<book> - kLow<book> || (book == Book::golden && word == 0);
+    if (!quick || (book == Book::golden && !certain_in_bf16(y[i]))) doubts |= 1u << i;
   }
+  return doubts;
 }
 
 /// Finishes and stores a thread's 16 bytes of one row.
 template <Book book>
-__device__ void finish_vector(const StepView& s, const float (&o)[8], const uint4& z_words, const float (&weight)[8],
+__device__ void finish_vector(const StepView& s, const uint4& o_words, const uint4& z_words, const float (&weight)[8],
                               float rstd, std::int64_t at, int column) {
-  float z[8], y[8];
+  float o[8], z[8], y[8];
+  unpack<DType::bf16>(o_words, o);
   unpack<DType::bf16>(z_words, z);
-  unsigned doubts = 0;
 #pragma unroll
   for (int i = 0; i < 8; ++i) {
-    bool doubt;
-    y[i] = element<book>(s.shape.gate_silu, __fmul_rn(__fmul_rn(o[i], rstd), weight[i]), z[i], doubt);
-    if (doubt) doubts |= 1u << i;
+    const float sigma = book == Book::golden ? quick_sigmoid_of_bf16(z[i]) : unscaled_sigmoid(z[i]);
+    y[i] = __fmul_rn(__fmul_rn(__fmul_rn(o[i], rstd), weight[i]), gate_of(s.shape.gate_silu, z[i], sigma));
   }
   __stcs(reinterpret_cast<uint4*>(static_cast<std::uint16_t*>(s.out.norm_out) + at), pack<DType::bf16>(y));
-  for (; doubts != 0; doubts &= doubts - 1) {
+  if (all_quick<book>(z_words) && (book == Book::triton || all_certain(y))) return;
+  for (unsigned doubts = doubtful<book>(z, y); doubts != 0; doubts &= doubts - 1) {
     const int i = __ffs(static_cast<int>(doubts)) - 1;
-    exact_element(s, at + i, column + i, rstd);
+    exact_element<book>(s, at + i, column + i, rstd);
   }
 }
 
 template <Book book, int V, int kLane>
-__global__ void __launch_bounds__(kBlock) norm_kernel(const __grid_constant__ StepView s) {
+__global__ void __launch_bounds__(kBlock, 3) norm_kernel(const __grid_constant__ StepView s) {
   using L = Layout<DType::bf16, V>;
   using Sum = Squares<V, kLane>;
   const std::int64_t rows = s.shape.rows * s.shape.HV, first = first_warp() * kRows * L::kAside;
+  let_next_grid_begin();
   if (first >= rows) return;
   const int column = L::element(0);
   const auto* core_out = static_cast<const std::uint16_t*>(s.out.core_out) + column;
   const auto* z_in = static_cast<const std::uint16_t*>(s.in.z) + column;
+  float weight[8];
+  unpack<DType::bf16>(
+      __ldg(reinterpret_cast<const uint4*>(static_cast<const std::uint16_t*>(s.params.norm_weight) + column)), weight);
+  wait_for_previous_grid();
   uint4 o_words[kRows], z_words[kRows];
 #pragma unroll
   for (int r = 0; r < kRows; ++r) {
@@ -123,10 +161,7 @@ __global__ void __launch_bounds__(kBlock) norm_kernel(const __grid_constant__ St
     o_words[r] = __ldcs(reinterpret_cast<const uint4*>(core_out + row * V));
     z_words[r] = __ldcs(reinterpret_cast<const uint4*>(z_in + row * V));
   }
-  float weight[8], o[kRows][8];
-  unpack<DType::bf16>(__ldg(reinterpret_cast<const uint4*>(static_cast<const std::uint16_t*>(s.params.norm_weight) +
-                                                           column)),
-                      weight);
+  float o[kRows][8];
 #pragma unroll
   for (int r = 0; r < kRows; ++r) unpack<DType::bf16>(o_words[r], o[r]);
   const float rstd = rstd_of<book>(s, Sum::of(o));
@@ -136,7 +171,7 @@ __global__ void __launch_bounds__(kBlock) norm_kernel(const __grid_constant__ St
   for (int r = 0; r < kRows; ++r) {
     const std::int64_t row = first + r * L::kAside + L::aside();
     const float rstd_row = of_row(rstd, r, Sum::kMask, L::kThreads);
-    if (row < rows) finish_vector<book>(s, o[r], z_words[r], weight, rstd_row, row * V + column, column);
+    if (row < rows) finish_vector<book>(s, o_words[r], z_words[r], weight, rstd_row, row * V + column, column);
   }
 }
 
@@ -144,14 +179,13 @@ template <Book book, int V, int kLane>
 void launch_one(const StepView& s) {
   const std::int64_t rows = s.shape.rows * s.shape.HV;
   const int each = kRows * Layout<DType::bf16, V>::kAside * (kBlock / kWarp);
-  norm_kernel<book, V, kLane><<<static_cast<unsigned>((rows + each - 1) / each), kBlock, 0, s.stream>>>(s);
-  GDNSIM_CUDA(cudaGetLastError());
+  launch_early(norm_kernel<book, V, kLane>, (rows + each - 1) / each, kBlock, 0, s.stream, s);
 }
 
 template <int V>
 void launch_width(const StepView& s, bool golden) {
   if (golden) return launch_one<Book::golden, V, 0>(s);
-  if (V == 128 && s.norm_order.lane == 8) return launch_one<Book::triton, V, V == 128 ? 8 : V / 32>(s);
+  if (V == 128 && s.norm_order.lane == 8) return launch_one < Book::triton, V, V == 128 ? 8 : V / 32 > (s);
   launch_one<Book::triton, V, V / 32>(s);
 }
 

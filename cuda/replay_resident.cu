@@ -52,7 +52,8 @@ struct Rows {
 #pragma unroll
       for (int m = 0; m < kQuads; ++m) S[r][m] = times(S[r][m], {decay, decay, decay, decay});
     float u[R];
-    thread_sums<book, type, R>(of, [&](int m) { return visit.k[m * T + t]; }, u);
+    thread_sums<book, type, R>(
+        of, [&](int m) { return visit.k[m * T + t]; }, u);
 #pragma unroll
     for (int r = 0; r < R; ++r) {
       const float dot = row_sum<book, T>(u[r]);
@@ -68,7 +69,8 @@ struct Rows {
              updated<book>(k.w, u[r], s.w)};
       }
     }
-    thread_sums<book, type, R>(of, [&](int m) { return visit.q[m * T + t]; }, out);
+    thread_sums<book, type, R>(
+        of, [&](int m) { return visit.q[m * T + t]; }, out);
 #pragma unroll
     for (int r = 0; r < R; ++r) out[r] = row_sum<book, T>(out[r]);
     if constexpr (type == DType::bf16) round();
@@ -112,10 +114,10 @@ struct Rows {
         const std::int64_t at = 1LL * (row + r) * K + Part::element(m, thread_of_row());
         const float4& s = S[r][m];
         if constexpr (type == DType::f32)
-          *reinterpret_cast<float4*>(static_cast<float*>(head) + at) = s;
+          __stcg(reinterpret_cast<float4*>(static_cast<float*>(head) + at), s);
         else
-          *reinterpret_cast<uint2*>(static_cast<std::uint16_t*>(head) + at) = {bf16_pair(s.x, s.y),
-                                                                               bf16_pair(s.z, s.w)};
+          __stcg(reinterpret_cast<uint2*>(static_cast<std::uint16_t*>(head) + at),
+                 uint2{bf16_pair(s.x, s.y), bf16_pair(s.z, s.w)});
       }
   }
 
@@ -179,7 +181,8 @@ __device__ void fetch_visit(const StepView& s, const Job& job, std::int64_t row,
 }
 
 template <Book book, DType type, int K, int kRowsHere>
-__device__ void fetch_stage(const StepView& s, const Job& job, int stage, Visit<K, kRowsHere> (&ring)[kStages][kSteps]) {
+__device__ void fetch_stage(const StepView& s, const Job& job, int stage,
+                            Visit<K, kRowsHere> (&ring)[kStages][kSteps]) {
 #pragma unroll 1
   for (int i = 0; i < kSteps; ++i) {
     const int n = stage * kSteps + i;
@@ -221,7 +224,9 @@ __device__ Job job_of(const WindowView& w, int tile, int tiles) {
 }
 
 template <Book book, DType type, int K, int R>
-__global__ void __launch_bounds__(kBlock, R == 4 ? 2 : R == 2 ? 4 : 6) resident_kernel(const __grid_constant__ WindowView w) {
+__global__ void __launch_bounds__(kBlock, R == 4   ? 2
+                                          : R == 2 ? 4
+                                                   : 6) resident_kernel(const __grid_constant__ WindowView w) {
   using Mine = Rows<book, type, K, R>;
   constexpr int T = Mine::T, kTile = kBlock / T * R;
   __shared__ __align__(16) Visit<K, kTile> ring[kStages][kSteps];
@@ -259,17 +264,18 @@ template <Book book, DType type, int K, int R>
 void launch_rows(const WindowView& w) {
   constexpr int kTile = kBlock / (K / 32) * R;
   const std::int64_t blocks = 1LL * w.chains * w.step.shape.HV * ((w.step.shape.V + kTile - 1) / kTile);
-  resident_kernel<book, type, K, R><<<static_cast<unsigned>(blocks), kBlock, static_cast<std::size_t>(w.longest) * sizeof(int2),
-                                          w.step.stream>>>(w);
+  resident_kernel<book, type, K, R>
+      <<<static_cast<unsigned>(blocks), kBlock, static_cast<std::size_t>(w.longest) * sizeof(int2), w.step.stream>>>(w);
   GDNSIM_CUDA(cudaGetLastError());
 }
 
 /// Few heads: one row a thread group, for the shortest step; many: four, so that k and q are loaded once for all of them.
+/// Four only for K = 128, what models have: each instance costs seconds of compiling.
 template <Book book, DType type, int K>
 void launch_width(const WindowView& w, int rows_each) {
-  if (rows_each == 1) return launch_rows<book, type, K, 1>(w);
-  if (K == 128 && rows_each == 2) return launch_rows<book, type, K, K == 128 ? 2 : 4>(w);
-  launch_rows<book, type, K, 4>(w);
+  if constexpr (K == 128)
+    if (rows_each == 4) return launch_rows<book, type, K, 4>(w);
+  launch_rows<book, type, K, 1>(w);
 }
 
 template <Book book, DType type>

@@ -19,6 +19,7 @@ namespace gdnsim::cuda {
     return y;                                       \
   }
 GDNSIM_PTX_UNARY(ex2_approx, "ex2.approx.f32")
+GDNSIM_PTX_UNARY(ex2_approx_ftz, "ex2.approx.ftz.f32")
 GDNSIM_PTX_UNARY(rcp_approx_ftz, "rcp.approx.ftz.f32")
 GDNSIM_PTX_UNARY(sqrt_approx_ftz, "sqrt.approx.ftz.f32")
 GDNSIM_PTX_UNARY(rsqrt_approx_ftz, "rsqrt.approx.ftz.f32")

@@ -11,13 +11,11 @@ inline constexpr int kQuads = 8;  // of four elements, in a thread
 /// Where a thread's elements lie in its row.
 template <Book book, DType type, int K>
 struct Split {
-  static constexpr int T = K / 32;  // threads of a row
+  static constexpr int T = K / 32;                                         // threads of a row
   static constexpr int kLane = book == Book::golden ? 32 : kVector<type>;  // consecutive elements of one thread
 
   /// First element of quad m of thread t.
-  static __device__ constexpr int element(int m, int t) {
-    return (4 * m / kLane * T + t) * kLane + 4 * m % kLane;
-  }
+  static __device__ constexpr int element(int m, int t) { return (4 * m / kLane * T + t) * kLane + 4 * m % kLane; }
   /// The quad of a row that element e begins, as shared memory has it: thread by thread within each m.
   static __device__ constexpr int slot(int e) {
     const int lane = e / kLane;

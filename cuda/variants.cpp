@@ -36,23 +36,27 @@ std::string fused_refuses(const Contract& contract, const Model& model) {
     why << "a conv state of f16; it has f32 and bf16";
   else if (!among(model.K, {32, 64, 128, 256}))
     why << "K " << model.K << "; it has 32, 64, 128 and 256";
+  else if (!among(model.V, {32, 64, 128, 256}))
+    why << "V " << model.V << "; it has 32, 64, 128 and 256";
+  else if (model.conv_state_dtype == DType::f32 && model.K != 128)
+    why << "a conv state of f32 with K " << model.K << "; it has bf16 there";
   else if (model.W > 5)
     why << "W " << model.W << "; it has 2 to 5";
   return why.str();
 }
 
-/// As the fused one, and V as vectors of 16 bytes.
-std::string resident_refuses(const Contract& contract, const Model& model) {
-  std::string why = fused_refuses(contract, model);
-  if (why.empty() && !among(model.V, {32, 64, 128, 256}))
-    why = "V " + std::to_string(model.V) + "; it has 32, 64, 128 and 256";
-  return why;
+std::string streamed_refuses(const Contract& contract, const Model& model) {
+  if (std::string why = fused_refuses(contract, model); !why.empty()) return why;
+  if (model.K != 128) return "K " + std::to_string(model.K) + "; it has 128";
+  return "";
 }
 
 constexpr std::array kTable{
     Variant{"plain", "one kernel a stage, any contract, any shape", never},
     Variant{"fused", "conv, norms, gates and recurrence in one launch", fused_refuses},
-    Variant{"resident", "many known steps a launch, the state in registers; single steps as fused", resident_refuses},
+    Variant{"streamed", "the same in two launches, a ring of loads a warp, for many rows; from sm_90 on",
+            streamed_refuses},
+    Variant{"resident", "many known steps a launch, the state in registers; single steps as fused", fused_refuses},
 };
 
 }  // namespace

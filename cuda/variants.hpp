@@ -22,7 +22,7 @@ struct Variant {
   std::string (*refuses)(const Contract&, const Model&);
 };
 
-/// plain, fused, resident; the fast norm goes with every variant but plain.
+/// plain, fused, streamed, resident; the fast norm goes with every variant but plain.
 std::span<const Variant> variants();
 const Variant& variant(std::string_view name);  // throws Error listing the names
 

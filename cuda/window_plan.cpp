@@ -33,8 +33,8 @@ void add_segments(WindowPlan& plan, std::int32_t chain, std::int32_t first, std:
 
 /// How many of these visits are done after step t.
 std::int32_t done_after(const Visits& visits, int t) {
-  const auto after = std::upper_bound(visits.begin(), visits.end(), t,
-                                      [](int step, const auto& visit) { return step < visit.first; });
+  const auto after =
+      std::upper_bound(visits.begin(), visits.end(), t, [](int step, const auto& visit) { return step < visit.first; });
   return static_cast<std::int32_t>(after - visits.begin());
 }
 

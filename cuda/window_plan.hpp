@@ -21,13 +21,13 @@ struct Slot {
 };
 
 struct WindowPlan {
-  int steps = 0, rows = 0;                      // rows: of a step
-  std::vector<std::int32_t> row_block;          // [steps * rows] -1: inactive
-  std::vector<std::int32_t> block;              // [chains]
-  std::vector<std::int32_t> first;              // [chains + 1] among the visits
-  std::vector<std::int32_t> visit;              // [visits] flat rows, chain by chain
+  int steps = 0, rows = 0;              // rows: of a step
+  std::vector<std::int32_t> row_block;  // [steps * rows] -1: inactive
+  std::vector<std::int32_t> block;      // [chains]
+  std::vector<std::int32_t> first;      // [chains + 1] among the visits
+  std::vector<std::int32_t> visit;      // [visits] flat rows, chain by chain
   std::vector<Segment> segments;
-  std::vector<std::int32_t> look;               // [visits] the slot that keeps the state after this visit, or -1
+  std::vector<std::int32_t> look;  // [visits] the slot that keeps the state after this visit, or -1
   std::vector<Slot> slots;
   std::vector<std::uint8_t> digest, bytes;      // [slots] what is wanted
   std::vector<std::vector<std::int32_t>> kept;  // [steps][looks] the look's slot, or -1: as it was before the window

@@ -94,7 +94,8 @@ __global__ void __launch_bounds__(kBlock) window_keys_kernel(const __grid_consta
   const bool is_q = task % (2 * H) < H;
   const int at = lane_id() * N;
   std::uint16_t words[N];
-  load_words(static_cast<const std::uint16_t*>(s.out.conv_out) + row * s.shape.dim + (is_q ? h : H + h) * K + at, words);
+  load_words(static_cast<const std::uint16_t*>(s.out.conv_out) + row * s.shape.dim + (is_q ? h : H + h) * K + at,
+             words);
   float x[N];
 #pragma unroll
   for (int i = 0; i < N; ++i) x[i] = f32_from_bf16(words[i]);
@@ -205,7 +206,8 @@ void launch_window_prepare(const WindowView& w) {
 
 void launch_window_roll(const WindowView& w) {
   if (w.chains == 0) return;
-  const auto roll = w.step.shape.conv_type == DType::f32 ? window_roll_kernel<DType::f32> : window_roll_kernel<DType::bf16>;
+  const auto roll =
+      w.step.shape.conv_type == DType::f32 ? window_roll_kernel<DType::f32> : window_roll_kernel<DType::bf16>;
   roll<<<conv_grid(w, w.chains), kBlock, 0, w.step.stream>>>(w);
   GDNSIM_CUDA(cudaGetLastError());
 }
@@ -213,7 +215,8 @@ void launch_window_roll(const WindowView& w) {
 void launch_window_looks(const WindowView& w) {
   if (w.slots == 0) return;
   const dim3 grid(static_cast<unsigned>(w.slots), static_cast<unsigned>(w.step.shape.W - 1));
-  const auto look = w.step.shape.conv_type == DType::f32 ? window_look_kernel<DType::f32> : window_look_kernel<DType::bf16>;
+  const auto look =
+      w.step.shape.conv_type == DType::f32 ? window_look_kernel<DType::f32> : window_look_kernel<DType::bf16>;
   look<<<grid, kBlock, 0, w.step.stream>>>(w);
   GDNSIM_CUDA(cudaGetLastError());
 }

@@ -23,32 +23,31 @@ __device__ inline float bf16_high(std::uint32_t pair) { return float_of(pair & 0
 /// x through bf16 and back.
 __device__ inline float through_bf16(float x) { return float_of(bf16_pair(x, 0.0f) << 16); }
 
-/// N neighbouring words, as few loads as they need (N a power of two; aligned to them all, or to 16 bytes).
+/// The largest unit that N neighbouring words can be moved in.
+template <int N, class Word>
+using Chunk =
+    std::conditional_t<N * sizeof(Word) % 16 == 0, uint4,
+                       std::conditional_t<N * sizeof(Word) == 8, uint2,
+                                          std::conditional_t<N * sizeof(Word) == 4, std::uint32_t, std::uint16_t>>>;
+
+/// N neighbouring words of device memory (N a power of two; aligned to them all, or to 16 bytes).
 template <int N, class Word>
 __device__ inline void load_words(const Word* from, Word (&to)[N]) {
-  constexpr int kBytes = N * static_cast<int>(sizeof(Word));
-  using Chunk = std::conditional_t<kBytes % 16 == 0, uint4,
-                                   std::conditional_t<kBytes == 8, uint2,
-                                                      std::conditional_t<kBytes == 4, std::uint32_t, std::uint16_t>>>;
-  constexpr int kEach = sizeof(Chunk) / sizeof(Word);
+  constexpr int kEach = sizeof(Chunk<N, Word>) / sizeof(Word);
 #pragma unroll
   for (int i = 0; i < N / kEach; ++i) {
-    const Chunk chunk = __ldcg(reinterpret_cast<const Chunk*>(from) + i);
+    const Chunk<N, Word> chunk = __ldcg(reinterpret_cast<const Chunk<N, Word>*>(from) + i);
     memcpy(&to[i * kEach], &chunk, sizeof chunk);
   }
 }
 template <int N, class Word>
 __device__ inline void store_words(Word* to, const Word (&from)[N]) {
-  constexpr int kBytes = N * static_cast<int>(sizeof(Word));
-  using Chunk = std::conditional_t<kBytes % 16 == 0, uint4,
-                                   std::conditional_t<kBytes == 8, uint2,
-                                                      std::conditional_t<kBytes == 4, std::uint32_t, std::uint16_t>>>;
-  constexpr int kEach = sizeof(Chunk) / sizeof(Word);
+  constexpr int kEach = sizeof(Chunk<N, Word>) / sizeof(Word);
 #pragma unroll
   for (int i = 0; i < N / kEach; ++i) {
-    Chunk chunk;
+    Chunk<N, Word> chunk;
     memcpy(&chunk, &from[i * kEach], sizeof chunk);
-    reinterpret_cast<Chunk*>(to)[i] = chunk;
+    __stcg(reinterpret_cast<Chunk<N, Word>*>(to) + i, chunk);  // written out: else the compiler stores word by word
   }
 }
 

@@ -6,7 +6,10 @@
 #include <gdnsim/contract.hpp>
 #include <gdnsim/error.hpp>
 
+#include <array>
+#include <cstring>
 #include <memory>
+#include <span>
 #include <string>
 #include <vector>
 
@@ -50,62 +53,86 @@ second::Recipe recipe_of(const Dims& dims, unsigned n) {
 /// What every variant gives.
 TapSet outer_taps() { return {Tap::conv_out, Tap::core_out, Tap::rstd, Tap::norm_out}; }
 
-/// One backend with its pool, filled as the stream says.
+/// A stream and the blocks that every side begins with, made once for all contracts and variants.
+struct Case {
+  OneLayer stream;
+  std::string name;
+  std::vector<Block> blocks;
+
+  Case(const second::Recipe& recipe, std::uint64_t seed, int rows) : stream(recipe, seed, rows), name(recipe.name) {
+    for (std::int32_t b = 0; b < recipe.model.num_blocks; ++b)
+      blocks.push_back(stream.random_block(static_cast<std::uint64_t>(b)));
+  }
+};
+
+/// One backend with its pool.
 struct Side {
   Backend& backend;
   std::unique_ptr<Pool> pool;
   StepOutputs outputs;
 
-  Side(Backend& backend_, OneLayer& stream) : backend(backend_), pool(backend_.make_pool(stream.model(), {0})) {
-    backend.prepare(stream, {0});
+  Side(Backend& backend_, const Case& start) : backend(backend_), pool(backend_.make_pool(start.stream.model(), {0})) {
+    backend.prepare(start.stream, {0});
     outputs.want = outer_taps();
-    for (std::int32_t b = 0; b < stream.model().num_blocks; ++b) {
-      const Block block = stream.random_block(static_cast<std::uint64_t>(b));
-      pool->write(0, b, block.recurrent, block.conv);
-    }
+    for (std::size_t b = 0; b < start.blocks.size(); ++b)
+      pool->write(0, static_cast<std::int32_t>(b), start.blocks[b].recurrent, start.blocks[b].conv);
   }
 };
 
-std::uint64_t compare_sides(const Side& got, const Side& want, const Model& model) {
+void compare_bytes(const Bytes& got, const Bytes& want, DType type, const std::string& what, std::uint64_t& elements) {
+  elements += want.size() / size_of(type);
+  if (got.size() == want.size() && std::memcmp(got.data(), want.data(), got.size()) == 0) return;
+  CAPTURE(what);
+  CHECK(first_difference(got, want, size_of(type)) == "");
+}
+
+/// Outputs and every block of the pool, also those that no row has.
+std::uint64_t compare_sides(const std::vector<const Side*>& sides, const Side& want, const Model& model) {
   std::uint64_t elements = 0;
-  const auto compare = [&](const Bytes& a, const Bytes& b, DType type, const std::string& what) {
-    CAPTURE(what);
-    CHECK(first_difference(a, b, size_of(type)) == "");
-    elements += b.size() / size_of(type);
-  };
-  for (Tap tap : {Tap::conv_out, Tap::core_out, Tap::rstd, Tap::norm_out})
-    compare(got.outputs[tap], want.outputs[tap], shape_of(tap, model).type, std::string(name_of(tap)));
+  for (const Side* got : sides)
+    for (Tap tap : {Tap::conv_out, Tap::core_out, Tap::rstd, Tap::norm_out})
+      compare_bytes(got->outputs[tap], want.outputs[tap], shape_of(tap, model).type, std::string(name_of(tap)),
+                    elements);
   Block a{Bytes(model.state_bytes()), Bytes(model.conv_bytes())}, b = a;
   for (std::int32_t block = 0; block < model.num_blocks; ++block) {
-    got.pool->read(0, block, a.recurrent, a.conv);
     want.pool->read(0, block, b.recurrent, b.conv);
-    compare(a.recurrent, b.recurrent, model.state_dtype, "state of block " + std::to_string(block));
-    compare(a.conv, b.conv, model.conv_state_dtype, "conv state of block " + std::to_string(block));
+    for (const Side* got : sides) {
+      const std::string which = std::to_string(block);
+      got->pool->read(0, block, a.recurrent, a.conv);
+      compare_bytes(a.recurrent, b.recurrent, model.state_dtype, "state of block " + which, elements);
+      compare_bytes(a.conv, b.conv, model.conv_state_dtype, "conv state of block " + which, elements);
+    }
   }
   return elements;
 }
 
-std::uint64_t compare(Backend& cuda, const second::Recipe& recipe, const Contract& contract, int steps,
-                      std::uint64_t seed, int rows) {
-  CAPTURE(recipe.name);
+/// Steps of golden, and twice the same steps of each variant. Elements compared of one variant.
+std::uint64_t compare(const std::vector<Backend*>& variants, Case& start, const Contract& contract, int steps) {
+  CAPTURE(start.name);
   CAPTURE(contract.name);
-  OneLayer stream(recipe, seed, rows);
-  if (undefined_because(contract, stream.model()) != "") return 0;
+  OneLayer& stream = start.stream;
+  if (variants.empty() || undefined_because(contract, stream.model()) != "") return 0;
   const auto golden = make_golden({});
+  Side want(*golden, start);
+  std::vector<std::unique_ptr<Side>> sides;
+  std::vector<const Side*> all;
+  for (Backend* backend : variants)
+    for (int twice = 0; twice < 2; ++twice)
+      all.push_back(sides.emplace_back(std::make_unique<Side>(*backend, start)).get());
   std::uint64_t elements = 0;
-  Side want(*golden, stream), first(cuda, stream), second(cuda, stream);
   StepInputs inputs;
+  const auto step = [&](Side& side, std::int64_t t) {
+    side.backend.step({.layer = 0, .plan = stream.plan(t), .inputs = inputs, .contract = contract}, *side.pool,
+                      side.outputs);
+  };
   for (std::int64_t t = 0; t < steps; ++t) {
     CAPTURE(t);
-    const StepPlan plan = stream.plan(t);
     stream.inputs(t, 0, inputs);
-    for (Side* side : {&want, &first, &second})
-      side->backend.step({.layer = 0, .plan = plan, .inputs = inputs, .contract = contract}, *side->pool,
-                         side->outputs);
-    elements += compare_sides(first, want, stream.model());
-    elements += compare_sides(second, want, stream.model());
+    step(want, t);
+    for (const auto& side : sides) step(*side, t);
+    elements += compare_sides(all, want, stream.model());
   }
-  return elements;
+  return elements / variants.size();
 }
 
 /// Looks at blocks after each step: some steps none, some blocks that no step touches, bytes here and there.
@@ -171,24 +198,28 @@ std::uint64_t compare_windows(const std::vector<WindowStep>& got, const std::vec
 }
 
 /// Two windows, one after the other, against golden.
-std::uint64_t compare_window(Backend& cuda, const second::Recipe& recipe, const ContractSet& contracts, int steps,
-                             std::uint64_t seed, int rows) {
-  CAPTURE(recipe.name);
+std::uint64_t compare_window(Backend& cuda, Case& start, const ContractSet& contracts, int steps) {
+  CAPTURE(start.name);
   CAPTURE(contract_name(contracts));
-  OneLayer stream(recipe, seed, rows);
+  OneLayer& stream = start.stream;
   if (undefined_because(contracts.decode, stream.model()) != "") return 0;
   const auto golden = make_golden({});
-  Side want(*golden, stream), got(cuda, stream);
+  Side want(*golden, start), got(cuda, start);
   std::uint64_t elements = 0;
   for (int round = 0; round < 2; ++round) {
     const Window window(stream, round * steps, steps, contracts.decode != contracts.mixed);
     const std::vector<WindowStep> expected = window.run(want, contracts);
     elements += compare_windows(window.run(got, contracts), expected, stream.model());
     got.outputs = want.outputs = {};
-    elements += compare_sides(got, want, stream.model());
+    elements += compare_sides({&got}, want, stream.model());
   }
   return elements;
 }
+
+/// What one row of the table compared under one contract.
+struct Tally {
+  std::uint64_t elements = 0, refused = 0;
+};
 
 /// A backend held to a variant, or nullptr and why not.
 std::unique_ptr<Backend> try_variant(std::string_view name, std::string& reason) {
@@ -203,41 +234,57 @@ std::unique_ptr<Backend> try_variant(std::string_view name, std::string& reason)
 }  // namespace
 
 TEST_CASE("cuda variants: every one gives golden's bits, twice") {
+  std::vector<const cuda::Variant*> rows;
+  std::vector<std::unique_ptr<Backend>> backends;
   for (const cuda::Variant& variant : cuda::variants()) {
-    CAPTURE(variant.name);
     if (variant.name == "resident") continue;  // its single steps are the fused one's; its windows below
     std::string reason;
-    const auto backend = try_variant(variant.name, reason);
-    if (backend == nullptr) {
-      MESSAGE(reason);
-      GDNSIM_SKIP(test::kNoGpu);
-    }
-    for (const Contract& contract : contract_presets()) {
-      std::uint64_t elements = 0, refused = 0;
-      for (unsigned n = 0; n < 60; ++n) {
-        const second::Recipe recipe = recipe_of(kDims[n % std::size(kDims)], n);
-        if (variant.refuses(contract, recipe.model) != "") {
-          ++refused;
-          continue;
-        }
-        elements += compare(*backend, recipe, contract, 3, n, n % 4 == 3 ? 9 : 4);
+    auto backend = try_variant(variant.name, reason);
+    if (backend == nullptr) MESSAGE(reason);
+    if (backend == nullptr && rows.empty()) GDNSIM_SKIP(test::kNoGpu);
+    if (backend == nullptr) continue;  // this device has the others
+    rows.push_back(&variant);
+    backends.push_back(std::move(backend));
+  }
+  const std::span<const Contract> presets = contract_presets();
+  std::vector<std::vector<Tally>> tallies(rows.size(), std::vector<Tally>(presets.size()));
+  constexpr unsigned kCases = 60;
+  for (unsigned n = 0; n < kCases; ++n) {
+    Case start(recipe_of(kDims[n % std::size(kDims)], n), n, n % 4 == 3 ? 9 : 4);
+    for (std::size_t c = 0; c < presets.size(); ++c) {
+      std::vector<Backend*> willing;
+      std::vector<Tally*> theirs;
+      for (std::size_t r = 0; r < rows.size(); ++r) {
+        const bool refused = rows[r]->refuses(presets[c], start.stream.model()) != "";
+        tallies[r][c].refused += refused;
+        if (!refused) willing.push_back(backends[r].get()), theirs.push_back(&tallies[r][c]);
       }
-      MESSAGE(variant.name << ", " << contract.name << ": elements compared " << elements << ", cases refused "
-                           << refused);
-      CHECK((elements > 1000000 || refused == 60));
+      const std::uint64_t elements = compare(willing, start, presets[c], 3);
+      for (Tally* tally : theirs) tally->elements += elements;
     }
   }
+  for (std::size_t r = 0; r < rows.size(); ++r)
+    for (std::size_t c = 0; c < presets.size(); ++c) {
+      const Tally& tally = tallies[r][c];
+      MESSAGE(rows[r]->name << ", " << presets[c].name << ": elements compared " << tally.elements << ", cases refused "
+                            << tally.refused);
+      CHECK((tally.elements > 1000000 || tally.refused == kCases));
+    }
 }
 
 TEST_CASE("cuda variants: real shapes, state carried") {
   std::string reason;
-  const auto backend = try_variant("fused", reason);
-  if (backend == nullptr) GDNSIM_SKIP(test::kNoGpu);
+  const auto fused = try_variant("fused", reason), streamed = try_variant("streamed", reason);
+  if (fused == nullptr) GDNSIM_SKIP(test::kNoGpu);
+  std::vector<Backend*> backends{fused.get()};
+  if (streamed != nullptr) backends.push_back(streamed.get());
   std::uint64_t elements = 0;
   for (const Dims& dims : {Dims{4, 8, 128, 128, 4}, Dims{16, 32, 128, 128, 4}, Dims{16, 48, 128, 128, 4}})
-    for (unsigned n : {0u, 1u, 2u, 3u, 12u})
+    for (unsigned n : {0u, 1u, 2u, 3u, 12u}) {
+      Case start(recipe_of(dims, n), n, 10);
       for (const char* name : {"golden", "triton-sm90", "triton-sm90-mixed"})
-        elements += compare(*backend, recipe_of(dims, n), contract_preset(name), dims.H == 4 ? 12 : 2, n, 10);
+        elements += compare(backends, start, contract_preset(name), dims.H == 4 ? 12 : 2);
+    }
   MESSAGE("elements compared " << elements);
 }
 
@@ -245,16 +292,18 @@ TEST_CASE("cuda variants: a window of known steps, with looks, gives golden's bi
   std::string reason;
   const auto backend = try_variant("resident", reason);
   if (backend == nullptr) GDNSIM_SKIP(test::kNoGpu);
-  for (const char* name : {"golden", "triton-sm90", "triton-sm90-tiled-norm"}) {
-    std::uint64_t elements = 0;
-    for (unsigned n = 0; n < 40; ++n) {
-      const second::Recipe recipe = recipe_of(kDims[n % std::size(kDims)], n);
-      if (cuda::variant("resident").refuses(contract_preset(name), recipe.model) != "") continue;
-      elements += compare_window(*backend, recipe, contract_set(name), n % 3 == 0 ? 1 + static_cast<int>(n) : 9, n,
-                                 n % 4 == 3 ? 9 : 3);
+  constexpr std::array kNames = {"golden", "triton-sm90", "triton-sm90-tiled-norm"};
+  std::array<std::uint64_t, kNames.size()> elements{};
+  for (unsigned n = 0; n < 40; ++n) {
+    Case start(recipe_of(kDims[n % std::size(kDims)], n), n, n % 4 == 3 ? 9 : 3);
+    for (std::size_t c = 0; c < kNames.size(); ++c) {
+      if (cuda::variant("resident").refuses(contract_preset(kNames[c]), start.stream.model()) != "") continue;
+      elements[c] += compare_window(*backend, start, contract_set(kNames[c]), n % 3 == 0 ? 1 + static_cast<int>(n) : 9);
     }
-    MESSAGE(name << ": elements compared " << elements);
-    CHECK(elements > 1000000);
+  }
+  for (std::size_t c = 0; c < kNames.size(); ++c) {
+    MESSAGE(kNames[c] << ": elements compared " << elements[c]);
+    CHECK(elements[c] > 1000000);
   }
 }
 
@@ -263,11 +312,13 @@ TEST_CASE("cuda variants: a window of real shapes") {
   const auto backend = try_variant("resident", reason);
   if (backend == nullptr) GDNSIM_SKIP(test::kNoGpu);
   std::uint64_t elements = 0;
-  for (unsigned n : {0u, 1u, 2u, 3u})
+  for (unsigned n : {0u, 1u, 2u, 3u}) {
+    Case wide(recipe_of({16, 32, 128, 128, 4}, n), n, 10), narrow(recipe_of({4, 8, 128, 128, 4}, n), n, 1);
     for (const char* name : {"golden", "triton-sm90"}) {
-      elements += compare_window(*backend, recipe_of({16, 32, 128, 128, 4}, n), contract_set(name), 6, n, 10);
-      elements += compare_window(*backend, recipe_of({4, 8, 128, 128, 4}, n), contract_set(name), 24, n, 1);
+      elements += compare_window(*backend, wide, contract_set(name), 6);
+      elements += compare_window(*backend, narrow, contract_set(name), 24);
     }
+  }
   MESSAGE("elements compared " << elements);
 }
 
@@ -282,9 +333,14 @@ TEST_CASE("cuda variants: what one cannot run is refused by name") {
   CHECK(fused.refuses(golden, model) == "K 96; it has 32, 64, 128 and 256");
   model = good.model, model.W = 9;
   CHECK(fused.refuses(golden, model) == "W 9; it has 2 to 5");
+  model = good.model, model.K = 64, model.conv_state_dtype = DType::f32;
+  CHECK(fused.refuses(golden, model) == "a conv state of f32 with K 64; it has bf16 there");
+  model = good.model, model.K = 64;
+  CHECK(cuda::variant("streamed").refuses(golden, model) == "K 64; it has 128");
   model = good.model, model.act_dtype = DType::f32;
   CHECK(fused.refuses(golden, model) == "activations of f32; it has bf16");
   CHECK(fused.refuses(contract_preset("triton-sm90-nofma"), good.model) ==
         "contract 'triton-sm90-nofma'; it has golden, triton-sm90 and triton-sm90-mixed");
-  CHECK_THROWS_WITH_AS(cuda::variant("quick"), "cuda: variant: expected plain, fused, resident; found 'quick'", Error);
+  CHECK_THROWS_WITH_AS(cuda::variant("quick"),
+                       "cuda: variant: expected plain, fused, streamed, resident; found 'quick'", Error);
 }
