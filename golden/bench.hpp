@@ -1,20 +1,48 @@
 // How fast the vector kernels are beside what the CPU can do. For `gdnsim bench`; never a test.
 #pragma once
 
+#include <algorithm>
+#include <chrono>
+#include <vector>
+
 #include "gdnsim/contract.hpp"
 #include "levels.hpp"
 
 namespace gdnsim::golden {
 
-/// Vector f32 instructions a second that one thread can issue: the best of several runs of independent multiplies and adds.
-double peak_rate(const Variant& variant);
-
-struct RecurrenceRate {
-  double vectors;       // vectors of state elements (variant.kernels->width of them) through one step, a second
-  double instructions;  // the same in the f32 instructions that the equations need
+struct Times {
+  double median, best;
 };
-/// The recurrence alone, one thread, a tile's state at hand for many steps (A2.5): decay, two products and two sums, and the
-/// update make 7 instructions a vector, 4 where the contract fuses all but the decay.
-RecurrenceRate recurrence_rate(const Variant& variant, const Contract& contract, DType state_dtype, int K);
+
+/// How long a call takes: many of them, for about `seconds` altogether. The first one warms up and is not counted.
+template <class Call>
+Times times_of(double seconds, const Call& call) {
+  using Clock = std::chrono::steady_clock;
+  constexpr std::size_t kFewest = 3;
+  call();
+  std::vector<double> times;
+  const auto start = Clock::now();
+  for (auto begin = start; times.size() < kFewest || std::chrono::duration<double>(begin - start).count() < seconds;) {
+    call();
+    const auto end = Clock::now();
+    times.push_back(std::chrono::duration<double>(end - begin).count());
+    begin = end;
+  }
+  std::ranges::sort(times);
+  return {times[times.size() / 2], times.front()};
+}
+
+/// Vector f32 instructions a second that one thread can issue: the best of many runs of independent multiplies and adds.
+double peak_rate(const Variant& variant, double seconds);
+
+/// F32 instructions that the equations need for one vector of state elements and one step (A2.5): decay, two products and two
+/// sums, and the update make 7; 4 where the contract fuses all but the decay.
+int instructions_a_vector(const Contract& contract);
+/// State vectors of a model, each of the variant's width.
+double state_vectors(const Variant& variant, const Model& model);
+
+/// The recurrence alone: one thread, one head, its state at hand for many steps. What one step of all heads of `model` takes
+/// like that.
+Times recurrence_times(const Variant& variant, const Contract& contract, const Model& model, double seconds);
 
 }  // namespace gdnsim::golden

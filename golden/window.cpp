@@ -145,7 +145,6 @@ void Window::follow_blocks(std::size_t step) {
     for (int at = 0; at < item.plan.rows() * model_.HV; at += kernels_.width)
       norms_.push_back({static_cast<int>(step), at});
   if (item.kept == nullptr) return;
-  item.kept->clear();
   item.kept->resize(item.looks.size());
   for (std::size_t i = 0; i < item.looks.size(); ++i) attach_look(step, item.looks[i], (*item.kept)[i]);
 }
@@ -153,11 +152,11 @@ void Window::follow_blocks(std::size_t step) {
 /// A look sees the block as its last touch left it; one that no step has touched yet is seen as it is now.
 void Window::attach_look(std::size_t, const Look& look, KeptBlock& kept) {
   kept.block = look.block;
+  kept.make_room(look.bytes, model_);
   const auto chain = chain_of_.find(look.block);
   if (chain == chain_of_.end()) {
     kept.digest = pool_->digest(layer_, look.block);
     if (!look.bytes) return;
-    kept.recurrent.resize(model_.state_bytes()), kept.conv.resize(model_.conv_bytes());
     return pool_->read(layer_, look.block, kept.recurrent, kept.conv);
   }
   Touch& touch = chains_[chain->second].touches.back();
@@ -169,10 +168,8 @@ void Window::attach_look(std::size_t, const Look& look, KeptBlock& kept) {
   if (look.bytes && !capture.bytes) {  // its first target holds the bytes
     capture.bytes = true;
     capture.targets.insert(capture.targets.begin(), &kept);
-    kept.recurrent.resize(model_.state_bytes()), kept.conv.resize(model_.conv_bytes());
   } else {
     capture.targets.push_back(&kept);
-    if (look.bytes) kept.recurrent.resize(model_.state_bytes()), kept.conv.resize(model_.conv_bytes());
   }
 }
 

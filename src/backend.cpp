@@ -7,16 +7,22 @@ namespace gdnsim {
 
 namespace {
 
-KeptBlock keep(const Pool& pool, int layer, const Look& look) {
-  KeptBlock kept{look.block, pool.digest(layer, look.block), {}, {}};
-  if (!look.bytes) return kept;
-  kept.recurrent.resize(pool.model().state_bytes());
-  kept.conv.resize(pool.model().conv_bytes());
-  pool.read(layer, look.block, kept.recurrent, kept.conv);
-  return kept;
+void keep(const Pool& pool, int layer, const Look& look, KeptBlock& kept) {
+  kept.block = look.block;
+  kept.digest = pool.digest(layer, look.block);
+  kept.make_room(look.bytes, pool.model());
+  if (look.bytes) pool.read(layer, look.block, kept.recurrent, kept.conv);
 }
 
 }  // namespace
+
+void KeptBlock::make_room(bool bytes, const Model& model) {
+  if (!bytes) {
+    Bytes().swap(recurrent), Bytes().swap(conv);
+    return;
+  }
+  recurrent.resize(model.state_bytes()), conv.resize(model.conv_bytes());
+}
 
 bool has_norm(const Stream& stream, int layer) {
   return stream.model().norm_eps && stream.has_z(layer) && !stream.params(layer).norm_weight.empty();
@@ -28,8 +34,8 @@ void Backend::steps(const WindowArgs& args, Pool& pool, std::span<WindowStep> st
   for (std::size_t i = 0; i < steps.size(); ++i) {
     const StepPlan& plan = args.plans[i];
     step({args.layer, plan, args.inputs[i], args.contracts.of(plan.path)}, pool, steps[i].outputs);
-    steps[i].kept.clear();
-    for (const Look& look : args.looks[i]) steps[i].kept.push_back(keep(pool, args.layer, look));
+    steps[i].kept.resize(args.looks[i].size());
+    for (std::size_t j = 0; j < steps[i].kept.size(); ++j) keep(pool, args.layer, args.looks[i][j], steps[i].kept[j]);
   }
 }
 

@@ -121,6 +121,15 @@ void require_plausible(std::uint64_t bytes, std::uint64_t file_bytes, bool defla
                 ", found ", bytes);
 }
 
+/// Selects a box in the file's space; returns the memory space. That has the box's shape: for any other, HDF5 walks through a
+/// chunk's elements one by one.
+Handle select_box(const Handle& file, const std::vector<hsize_t>& start, const std::vector<hsize_t>& size,
+                  const std::string& where) {
+  require(H5Sselect_hyperslab(file.id(), H5S_SELECT_SET, start.data(), nullptr, size.data(), nullptr), where,
+          "cannot be selected");
+  return owned(H5Screate_simple(static_cast<int>(size.size()), size.data(), nullptr), where, "cannot be selected");
+}
+
 /// The string attribute dtype="bfloat16" that names 16-bit words as bf16.
 bool says_bfloat16(hid_t dataset, const std::string& where) {
   if (H5Aexists(dataset, schema::kDtype.data()) <= 0) return false;
@@ -341,10 +350,7 @@ void Dataset::read_entry(std::uint64_t first, std::uint64_t second, std::span<st
   std::vector<hsize_t> start(dims_.size(), 0), size(dims_.begin(), dims_.end());
   start[0] = first, size[0] = 1;
   start[1] = second, size[1] = 1;
-  require(H5Sselect_hyperslab(space_.id(), H5S_SELECT_SET, start.data(), nullptr, size.data(), nullptr), where_,
-          "cannot be selected");
-  const hsize_t elements = out.size() / size_of(type_);
-  read_selected(owned(H5Screate_simple(1, &elements, nullptr), where_, "cannot be selected"), first, out);
+  read_selected(select_box(space_, start, size, where_), first, out);
 }
 
 void Dataset::read_selected(const Handle& memory, std::uint64_t first, std::span<std::byte> out) {
@@ -360,16 +366,13 @@ void Dataset::write_rows(std::uint64_t first, std::uint64_t count, std::span<con
   if (status < 0) throw error(where_, "[", first, "]: cannot be written", library_reason());
 }
 
-/// Selects entries of the first axis in the file's space; returns the flat memory space.
+/// Selects entries of the first axis in the file's space; returns the memory space.
 Handle Dataset::select(std::uint64_t first, std::uint64_t count) {
   std::vector<hsize_t> start(dims_.size(), 0), size(dims_.begin(), dims_.end());
   if (size.empty()) return owned(H5Screate(H5S_SCALAR), where_, "cannot be selected");
   start[0] = first;
   size[0] = count;
-  require(H5Sselect_hyperslab(space_.id(), H5S_SELECT_SET, start.data(), nullptr, size.data(), nullptr), where_,
-          "cannot be selected");
-  const hsize_t elements = count * row_bytes_ / size_of(type_);
-  return owned(H5Screate_simple(1, &elements, nullptr), where_, "cannot be selected");
+  return select_box(space_, start, size, where_);
 }
 
 std::uint64_t Dataset::file_offset() const {

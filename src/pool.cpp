@@ -1,7 +1,8 @@
 #include "gdnsim/pool.hpp"
 
+#include <sys/mman.h>
+
 #include <algorithm>
-#include <cstdlib>
 #include <cstring>
 #include <new>
 #include <utility>
@@ -36,11 +37,15 @@ BlockDigest Pool::digest(int layer, std::int32_t block) const {
   return digest_block(model_, recurrent, conv);
 }
 
-ZeroedBytes::ZeroedBytes(std::size_t size) : data_(static_cast<std::byte*>(std::calloc(size, 1))) {
-  if (data_ == nullptr) throw std::bad_alloc();
+/// Straight from the system: calloc may write the zeros itself (with MALLOC_PERTURB_ set it does).
+ZeroedBytes::ZeroedBytes(std::size_t size) : data_(nullptr, Unmap{size}) {
+  if (size == 0) return;
+  void* const data = ::mmap(nullptr, size, PROT_READ | PROT_WRITE, MAP_PRIVATE | MAP_ANONYMOUS, -1, 0);
+  if (data == MAP_FAILED) throw std::bad_alloc();
+  data_.reset(static_cast<std::byte*>(data));
 }
 
-void ZeroedBytes::Free::operator()(std::byte* data) const { std::free(data); }
+void ZeroedBytes::Unmap::operator()(std::byte* data) const { ::munmap(data, size); }
 
 HostPool::HostPool(const Model& model, std::vector<int> layers) : Pool(model, std::move(layers)) {
   const std::size_t blocks = static_cast<std::size_t>(model.num_blocks), count = this->layers().size();

@@ -137,6 +137,7 @@ void WindowRunner::compute(Window& window) {
   for (std::size_t slot = 0; slot < window.done.size(); ++slot) {
     auto& done = window.done[slot];
     if (done.size() < steps) done.resize(steps);
+    for (std::size_t i = steps; i < done.size(); ++i) done[i].kept.clear();  // a longer window's
     for (WindowStep& step : done) step.outputs.want = simulation_.taps;
     const WindowArgs args{simulation_.layers[slot], window.plan.plans, std::span(window.inputs[slot]).first(steps),
                           simulation_.contracts, window.plan.looks[slot]};

@@ -34,6 +34,7 @@ void add_info(CLI::App& root, Job& job);
 void add_verify(CLI::App& root, Job& job);
 void add_contracts(CLI::App& root, Job& job);
 void add_backends(CLI::App& root, Job& job);
+void add_bench(CLI::App& root, Job& job);
 void add_fit(CLI::App& root, Job& job);
 void add_explain(CLI::App& root, Job& job);
 void add_bisect(CLI::App& root, Job& job);

@@ -78,5 +78,6 @@ int main(int argc, char** argv) {
   add_verify(root, job);
   add_contracts(root, job);
   add_backends(root, job);
+  add_bench(root, job);
   return run(root, job, argc, argv);
 }

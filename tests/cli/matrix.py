@@ -3,8 +3,9 @@
 
     matrix.py ROOT BUILD
 
-Builds the program again with other compilers and -march (in BUILD/matrix, kept between runs), writes logs of a recorded trace and
-of a synthetic recipe under every contract with 1 and 4 threads, and demands byte-identical files everywhere.
+Builds what writes a log (tests/support/matrix_run.cpp) again with other compilers and -march (in BUILD/matrix, kept between runs),
+writes logs of recorded traces and of a synthetic recipe under every contract, with several thread counts and every level of
+vector instructions that this CPU has, and demands byte-identical files everywhere - those of the program itself among them.
 """
 
 import collections
@@ -28,25 +29,25 @@ CONFIGURATIONS = [
 # Between them: both state types, both conv state types, several layers, inactive rows, widths 64 and 128.
 INPUTS = ["traces/h200_k64_3layers.h5", "traces/h200_tp4_bf16state.h5", "traces/h200_tp4_f32_convf32.h5",
           "traces/recipes/small_k64.json"]
-THREADS = [1, 4]
+RUNS = [("1", ""), ("4", ""), ("2", "plain"), ("1", "sse2"), ("3", "avx2"), ("2", "avx512")]  # threads, --cpu-level
 # These must run on every input; others may be undefined for its shapes, and must then say the same everywhere.
 ALWAYS_DEFINED = ["golden", "triton-sm90"]
 
 
 def build_program(root, build, configuration):
-    """Path of the program, or the messages of the failed build."""
+    """Path of its matrix_run, or the messages of the failed build."""
     folder = os.path.join(build, "matrix", configuration.name)
     environment = {**os.environ, "CXX": configuration.compiler}
     environment.pop("CXXFLAGS", None)
-    steps = [["ninja", "-C", folder, "tools/gdnsim"]]
+    steps = [["ninja", "-C", folder, "tests/matrix_run"]]
     if not os.path.exists(os.path.join(folder, "build.ninja")):
-        steps.insert(0, ["meson", "setup", folder, root, "-Dtests=false", "-Dcuda=disabled", "-Dbuildtype=plain",
+        steps.insert(0, ["meson", "setup", folder, root, "-Dtools=false", "-Dcuda=disabled", "-Dbuildtype=plain",
                          f"-Doptimization={configuration.optimization}", f"-Dcpp_args={configuration.arguments}"])
     for step in steps:
         done = subprocess.run(step, env=environment, capture_output=True, text=True, check=False)
         if done.returncode != 0:
             return None, (done.stdout + done.stderr)[-4000:]
-    return os.path.join(folder, "tools", "gdnsim"), ""
+    return os.path.join(folder, "tests", "matrix_run"), ""
 
 
 def contract_names(program):
@@ -54,29 +55,40 @@ def contract_names(program):
     return [contract["name"] for contract in json.loads(done.stdout)["contracts"]]
 
 
-def outcome(program, source, contract, threads, directory):
+def outcome(command, log):
     """What one run came to: ("log", SHA-256 of the log), or ("exit", code, message)."""
-    log = os.path.join(directory, "run.log.h5")
-    command = [program, "run", source, "-o", log, "--contract", contract, "--threads", str(threads), "--backend", "golden",
-               "--no-provenance", "--quiet"]
     done = subprocess.run(command, capture_output=True, text=True, check=False)
     if done.returncode != 0 or not os.path.exists(log):
-        return ("exit", done.returncode, done.stderr.strip())
+        return ("exit", done.returncode, done.stderr.strip().split(": ", 1)[-1])
     with open(log, "rb") as stream:
         digest = hashlib.sha256(stream.read()).hexdigest()
     os.remove(log)
     return ("log", digest)
 
 
-def compare_input(tap, programs, source, contracts, directory):
-    """Every program and thread count against the first; returns the logs' digests by contract."""
+def runs_here(program):
+    """RUNS without the levels that this CPU lacks; plain and SSE2 must be there."""
+    def there(level):
+        if level in ("", "plain", "sse2"):
+            return True
+        done = subprocess.run([program, "-", "-", "golden", "1", level], capture_output=True, text=True, check=False)
+        return f"'{level}'" not in done.stderr and "--cpu-level" not in done.stderr
+    return [(threads, level) for threads, level in RUNS if there(level)]
+
+
+def compare_input(tap, program, builds, source, contracts, directory):
+    """Every build, thread count and level against the program; returns the logs' digests by contract."""
     digests = {}
-    name = os.path.basename(source)
+    name, log = os.path.basename(source), os.path.join(directory, "run.log.h5")
     for contract in contracts:
-        found = {(program, threads): outcome(path, source, contract, threads, directory)
-                 for program, path in programs.items() for threads in THREADS}
+        found = {("gdnsim run", "all", ""): outcome([program, "run", source, "-o", log, "--contract", contract, "--backend", "golden",
+                                                   "--no-provenance", "--quiet"], log)}
+        for (build, (path, runs)) in builds.items():
+            for threads, level in runs:
+                found[build, threads, level] = outcome([path, source, log, contract, threads, level], log)
         reference = next(iter(found.values()))
-        different = [f"{program}, {threads} threads: {value}" for (program, threads), value in found.items() if value != reference]
+        different = [f"{build}, {threads} threads, level {level or 'best'}: {value}"
+                     for (build, threads, level), value in found.items() if value != reference]
         tap.check(not different, f"{name}, {contract}: the same bytes from {len(found)} runs",
                   "\n".join([f"expected {reference}", *different]))
         if contract in ALWAYS_DEFINED or reference[0] == "log":
@@ -90,20 +102,21 @@ def compare_input(tap, programs, source, contracts, directory):
 def main():
     root, build = sys.argv[1:3]
     tap = Tap()
-    programs = {"this build": os.path.join(build, "tools", "gdnsim")}
+    program, first = os.path.join(build, "tools", "gdnsim"), os.path.join(build, "tests", "matrix_run")
+    builds = {"this build": (first, runs_here(first))}
     for configuration in CONFIGURATIONS:
         if shutil.which(configuration.compiler) is None:
             tap.skip(configuration.name, f"{configuration.compiler} is not installed")
             continue
-        program, messages = build_program(root, build, configuration)
-        if tap.check(program is not None, f"{configuration.name} builds", messages):
-            programs[configuration.name] = program
-    contracts = contract_names(programs["this build"])
+        path, messages = build_program(root, build, configuration)
+        if tap.check(path is not None, f"{configuration.name} builds", messages):
+            builds[configuration.name] = (path, runs_here(path))
+    contracts = contract_names(program)
     tap.check(set(ALWAYS_DEFINED) <= set(contracts), "the program lists its contracts", contracts)
     with tempfile.TemporaryDirectory() as directory:
         ran = set()
         for source in INPUTS:
-            digests = compare_input(tap, programs, os.path.join(root, source), contracts, directory)
+            digests = compare_input(tap, program, builds, os.path.join(root, source), contracts, directory)
             tap.check(digests["golden"] != digests["triton-sm90"], f"{os.path.basename(source)}: contracts differ in the log")
             ran |= {contract for contract, found in digests.items() if found[0] == "log"}
         tap.check(ran == set(contracts), "every contract ran on some input", sorted(set(contracts) - ran))

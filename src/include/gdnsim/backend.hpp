@@ -54,6 +54,8 @@ struct KeptBlock {
   std::int32_t block;
   BlockDigest digest;
   Bytes recurrent, conv;  // empty when the digest was enough
+  /// Room for the bytes, in the storage of the window before where there is some; none is held for a digest.
+  void make_room(bool bytes, const Model& model);
 };
 
 /// One step of a window: its outputs (the caller sets `want`) and the blocks that were to be kept, in the order of the looks.

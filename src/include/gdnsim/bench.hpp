@@ -15,6 +15,7 @@ struct Measure {
   std::string contract;  // a preset
   std::string shape;     // "B=1 H=16 HV=32 K=V=128 f32"
   double seconds = 0;    // the median of one call; 0: not measured
+  double best = 0;       // the shortest: nearer the truth where other work takes the machine away
   double floor = 0;      // seconds at the machine's measured peak; 0: none known
   std::string
       floor_is;  // "7 vector instructions an element at the measured peak", "all bytes at the measured copy rate"

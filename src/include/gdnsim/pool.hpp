@@ -61,10 +61,11 @@ class ZeroedBytes {
   std::byte* data() const { return data_.get(); }
 
  private:
-  struct Free {
+  struct Unmap {
+    std::size_t size;
     void operator()(std::byte* data) const;
   };
-  std::unique_ptr<std::byte, Free> data_;
+  std::unique_ptr<std::byte, Unmap> data_;
 };
 
 /// The pool in host memory: one flat allocation per layer and kind.
