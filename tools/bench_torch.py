@@ -1,19 +1,20 @@
 #!/usr/bin/env python3
 """One decode step of a Gated DeltaNet layer in PyTorch on the CPU, with golden's rounding and golden's summation order.
 
-The reference that `gdnsim bench` is set beside: what an engineer writes in an afternoon to get batch-invariant bits. Every
-sum is cut in chunks of 32 that are added by the butterfly 16, 8, 4, 2, 1, and the chunks from left to right, as
+The reference that `gdnsim bench` is set beside: what an engineer writes in an afternoon to get batch-invariant bits.
+Every sum is cut in chunks of 32 that are added by the butterfly 16, 8, 4, 2, 1, and the chunks from left to right, as
 docs/arithmetic.md says.
 
     bench_torch.py [--gdnsim PROGRAM] [--threads N] [--rows N] [--repeat N]
     bench_torch.py --check [--gdnsim PROGRAM]
 
-Prints the time of a step at TP1 shapes (H=16, HV=32, K=V=128, W=4, f32 state, bf16 conv state), then runs `gdnsim bench`
-with the same number of threads and prints the ratios; then times the reference once more, to show what else the machine did.
+Prints the time of a step at TP1 shapes (H=16, HV=32, K=V=128, W=4, f32 state, bf16 conv state), then runs `gdnsim
+bench` with the same number of threads and prints the ratios; then times the reference once more, to show what else
+the machine did.
 
---check records small traces with `gdnsim synth` under golden, runs the same steps here and counts the elements that differ:
-first with torch's own exp, log1p and sqrt, which are not correctly rounded, then with these taken through double precision,
-where none may. Exit code 1 when one does. It needs h5py.
+--check records small traces with `gdnsim synth` under golden, runs the same steps here and counts the elements that
+differ: first with torch's own exp, log1p and sqrt, which are not correctly rounded, then with these taken through
+double precision, where none may. Exit code 1 when one does. It needs h5py.
 """
 
 import argparse

@@ -1,8 +1,8 @@
 #!/usr/bin/env python3
 """How much memory a run takes: replay no more than one layer's pool and 200 MB, run no more than all pools and 200 MB.
 
-Each file alone holds more than that, in steps or in layers, so that keeping what has been done would show. What counts is the
-largest resident size of the program and of what it starts, as the kernel reports it.
+Each file alone holds more than that, in steps or in layers, so that keeping what has been done would show. What
+counts is the largest resident size of the program and of what it starts, as the kernel reports it.
 
 memory.py ROOT PROGRAM
 """
