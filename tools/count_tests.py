@@ -18,7 +18,7 @@ DOCTEST = re.compile(r"^\[doctest\] test cases:\s*(\d+) \|\s*(\d+) passed \|\s*(
 DOCTEST_SKIP = re.compile(r"^\[skip\] ", re.M)
 TAP_LINE = re.compile(r"^(not ok|ok)\b([^#\n]*)(#\s*skip\b.*)?", re.M | re.I)
 # Every test of these suites prints its cases; the long suite's programs count as one case each.
-CASES_EXPECTED = re.compile(r"(^|[:+])(unit|golden|kernel|cli|matrix)([+ ]|$)")
+CASES_EXPECTED = re.compile(r"(^|[:+])(unit|golden|kernel|cli|matrix|fuzz)([+ ]|$)")
 BAD = ("FAIL", "ERROR", "TIMEOUT", "INTERRUPT", "UNEXPECTEDPASS")
 
 

@@ -26,6 +26,7 @@ test_needs=(
   "doctest-dev|test -e /usr/include/doctest/doctest.h"
   "libmpfr-dev|pkg-config --exists mpfr"
   "clang|command -v clang++"
+  "libclang-rt-dev|echo 'extern \"C\" int LLVMFuzzerTestOneInput(const char*, unsigned long) { return 0; }' | clang++ -fsanitize=fuzzer,address -x c++ - -o /dev/null"
   "libomp-dev|echo '#include <omp.h>' | clang++ -fopenmp -fsyntax-only -x c++ -"
   "python3-h5py|python3 -c 'import h5py'"
   "python3-numpy|python3 -c 'import numpy'"
