@@ -21,6 +21,7 @@ static_assert(std::endian::native == std::endian::little, "digests are defined o
 
 namespace {
 
+constexpr std::size_t kWorthThreads = std::size_t{512} << 10;  // bytes of a block's state
 constexpr std::size_t kKeyTable = 4096;  // words; a conv line of 16,384 bf16 channels
 
 constexpr std::array<std::uint64_t, kKeyTable> make_keys() {
@@ -103,9 +104,9 @@ BlockDigest digest_block(const Model& model, std::span<const std::byte> recurren
   const std::size_t head_bytes = row_bytes * static_cast<std::size_t>(model.V);
   BlockDigest digest;
   digest.heads.resize(static_cast<std::size_t>(model.HV));
-  for (std::size_t hv = 0; hv < digest.heads.size(); ++hv) {
+#pragma omp parallel for schedule(static) if (recurrent.size() >= kWorthThreads)
+  for (std::size_t hv = 0; hv < digest.heads.size(); ++hv)
     digest.heads[hv] = digest_lines(recurrent.subspan(hv * head_bytes, head_bytes), row_bytes);
-  }
   digest.conv = digest_lines(conv, static_cast<std::size_t>(model.dim()) * size_of(model.conv_state_dtype));
   digest.block = join_block(digest.heads, digest.conv);
   return digest;

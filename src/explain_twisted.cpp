@@ -47,7 +47,7 @@ void take(Part part, const Words& from, Words& to) {
 }
 
 TwistedStream::TwistedStream(Stream& stream, const TwistList& twists, int layer)
-    : stream_(stream),
+    : StreamView(stream),
       layer_(layer),
       events_(stream.events().begin(), stream.events().end()),
       params_(stream.params(layer)) {

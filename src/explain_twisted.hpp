@@ -2,30 +2,20 @@
 #pragma once
 
 #include "explain_trial.hpp"
+#include "gdnsim/stream_view.hpp"
 
 namespace gdnsim::explaining {
 
 using TwistList = std::vector<const Twist*>;
 
 /// Events that a twist replaces are shown as `free`, which changes nothing.
-class TwistedStream final : public Stream {
+class TwistedStream final : public StreamView {
  public:
   TwistedStream(Stream& stream, const TwistList& twists, int layer);
-  const Model& model() const override { return stream_.model(); }
-  const LayerParams& params(int layer) const override { return layer == layer_ ? params_ : stream_.params(layer); }
-  std::int64_t steps() const override { return stream_.steps(); }
-  int rows() const override { return stream_.rows(); }
-  StepPlan plan(std::int64_t step) const override { return stream_.plan(step); }
+  const LayerParams& params(int layer) const override { return layer == layer_ ? params_ : whole_.params(layer); }
   std::span<const Event> events() const override { return events_; }
-  bool has_z(int layer) const override { return stream_.has_z(layer); }
-  void inputs(std::int64_t step, int layer, StepInputs& out) override { stream_.inputs(step, layer, out); }
-  void load_row(std::int32_t source, Bytes& recurrent, Bytes& conv) override {
-    stream_.load_row(source, recurrent, conv);
-  }
-  std::string source() override { return stream_.source(); }
 
  private:
-  Stream& stream_;
   const int layer_;
   std::vector<Event> events_;
   LayerParams params_;

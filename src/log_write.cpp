@@ -8,8 +8,6 @@
 namespace gdnsim {
 namespace {
 
-constexpr std::size_t kWorthThreads = std::size_t{512} << 10;  // bytes of state
-
 std::size_t size(std::int64_t count) { return static_cast<std::size_t>(count); }
 
 }  // namespace
@@ -97,31 +95,18 @@ void FileLogWriter::write_rows(const StepView& view, std::size_t slot) {
       if (kept) write_blank_state(slot, row);
       continue;
     }
-    const BlockDigest digest = kept ? write_state(view, slot, row, block) : view.pool.digest(view.layer, block);
+    if (kept) write_state(view, slot, row, block);
+    const BlockDigest digest = view.pool.digest(view.layer, block);
     pool_.replace(view.layer, block, digest);
     std::ranges::copy(digest.heads, heads.subspan(row * HV, HV).begin());
     convs[row] = digest.conv;
   }
 }
 
-BlockDigest FileLogWriter::write_state(const StepView& view, std::size_t slot, std::size_t row, std::int32_t block) {
+void FileLogWriter::write_state(const StepView& view, std::size_t slot, std::size_t row, std::int32_t block) {
   look_.at(view.pool, view.layer, block);
   put(layout_.state[0], {kept_, slot, row}, look_.recurrent());
   put(layout_.state[1], {kept_, slot, row}, look_.conv());
-  return look_.digest() != nullptr ? *look_.digest() : digest_of(look_);
-}
-
-/// Head by head on all cores: after a window the digest is known, step by step it would cost a third of the writing.
-BlockDigest FileLogWriter::digest_of(const BlockLook& look) const {
-  const Model& m = header_.model;
-  const std::size_t HV = size(m.HV), head_bytes = look.recurrent().size() / HV, line_bytes = head_bytes / size(m.V);
-  BlockDigest digest{std::vector<std::uint64_t>(HV), 0, 0};
-#pragma omp parallel for schedule(static) if (look.recurrent().size() >= kWorthThreads)
-  for (std::size_t hv = 0; hv < HV; ++hv)
-    digest.heads[hv] = digest_lines(look.recurrent().subspan(hv * head_bytes, head_bytes), line_bytes);
-  digest.conv = digest_lines(look.conv(), look.conv().size() / size(m.W - 1));
-  digest.block = join_block(digest.heads, digest.conv);
-  return digest;
 }
 
 void FileLogWriter::write_blank_state(std::size_t slot, std::size_t row) {

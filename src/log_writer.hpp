@@ -51,8 +51,7 @@ class FileLogWriter final : public LogWriter {
   }
   void write_outputs(const StepView& view, std::size_t slot);
   void write_rows(const StepView& view, std::size_t slot);
-  BlockDigest write_state(const StepView& view, std::size_t slot, std::size_t row, std::int32_t block);
-  BlockDigest digest_of(const BlockLook& look) const;
+  void write_state(const StepView& view, std::size_t slot, std::size_t row, std::int32_t block);
   void write_blank_state(std::size_t slot, std::size_t row);
   void write_checkpoint(const Pool& pool, int layer, std::size_t slot);
   bool at_checkpoint() const;

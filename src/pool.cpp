@@ -82,7 +82,7 @@ void HostPool::read(int layer, std::int32_t block, std::span<std::byte> recurren
 }
 
 bool HostPool::look(int layer, std::int32_t block, BlockBytes& bytes) const {
-  bytes = {recurrent(layer, block), conv(layer, block), nullptr};
+  bytes = {recurrent(layer, block), conv(layer, block)};
   return true;
 }
 

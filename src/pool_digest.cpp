@@ -11,7 +11,7 @@ void BlockLook::at(const Pool& pool, int layer, std::int32_t block) {
   recurrent_copy_.resize(pool.model().state_bytes());
   conv_copy_.resize(pool.model().conv_bytes());
   pool.read(layer, block, recurrent_copy_, conv_copy_);
-  bytes_ = {recurrent_copy_, conv_copy_, nullptr};
+  bytes_ = {recurrent_copy_, conv_copy_};
 }
 
 PoolDigest::PoolDigest(const Model& model, std::vector<int> layers) : model_(model), layers_(std::move(layers)) {

@@ -16,7 +16,6 @@ class BlockLook {
   void at(const Pool& pool, int layer, std::int32_t block);
   std::span<const std::byte> recurrent() const { return bytes_.recurrent; }
   std::span<const std::byte> conv() const { return bytes_.conv; }
-  const BlockDigest* digest() const { return bytes_.digest; }  // nullptr: not known yet
 
  private:
   BlockBytes bytes_;

@@ -119,7 +119,7 @@ std::vector<std::int32_t> needed_blocks(const Stream& stream, const Slice& slice
   return blocks;
 }
 
-PickedStream::PickedStream(Stream& whole, const Slice& slice) : whole_(whole), pick_(slice.pick) {
+PickedStream::PickedStream(Stream& whole, const Slice& slice) : StreamView(whole), pick_(slice.pick) {
   if (!pick_.all()) needed_ = needed_blocks(whole, slice);
 }
 

@@ -77,7 +77,7 @@ void WindowPool::read(int layer, std::int32_t block, std::span<std::byte> recurr
 
 bool WindowPool::look(int layer, std::int32_t block, BlockBytes& bytes) const {
   const KeptBlock& from = kept(layer, block, true);
-  bytes = {from.recurrent, from.conv, &from.digest};
+  bytes = {from.recurrent, from.conv};
   return true;
 }
 

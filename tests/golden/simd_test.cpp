@@ -227,21 +227,6 @@ void check(Work& work, std::initializer_list<int> windows, Compared& total) {
     }
 }
 
-/// A contract whose every field is drawn. A fused exchange needs lanes of 1 and a group that halves.
-Contract drawn_contract(Random& random) {
-  Contract contract;
-  for (const auto& [field, value] : contract_fields(contract)) {
-    if (field == "shapes" || field == "multiprocessors") continue;
-    std::vector<std::string> words = contract_field_values(field);
-    if (words.empty()) words = {"0", "1", "2", "3", "8", "32", "33", "100"};
-    set_contract_field(contract, field, words[random.below(static_cast<std::uint32_t>(words.size()))]);
-  }
-  for (Dot* dot : {&contract.qk_dot, &contract.state_dot, &contract.norm_dot})
-    if (dot->exchange == Exchange::fused) dot->lane = Lane::one, dot->group = 2 << random.below(7);
-  contract.multiprocessors = 1 + static_cast<int>(random.below(4));
-  return contract;
-}
-
 }  // namespace
 
 TEST_CASE("simd: the table of variants") {

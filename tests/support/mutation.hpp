@@ -7,6 +7,8 @@
 #include <tuple>
 #include <vector>
 
+#include <gdnsim/stream_view.hpp>
+
 #include "support/memory_run.hpp"
 #include "support/trace_data.hpp"
 
@@ -36,19 +38,12 @@ class MutatedRecording final : public Recording {
 };
 
 /// Reads as `base` but for one step's inputs, one layer's parameters or one load row.
-class MutatedStream final : public Stream {
+class MutatedStream final : public StreamView {
  public:
-  explicit MutatedStream(MemoryStream& base) : base_(base) {}
-  const Model& model() const override { return base_.model(); }
+  explicit MutatedStream(MemoryStream& base) : StreamView(base), base_(base) {}
   const LayerParams& params(int layer) const override;
-  std::int64_t steps() const override { return base_.steps(); }
-  int rows() const override { return base_.rows(); }
-  StepPlan plan(std::int64_t step) const override { return base_.plan(step); }
-  std::span<const Event> events() const override { return base_.events(); }
-  bool has_z(int layer) const override { return base_.has_z(layer); }
   void inputs(std::int64_t step, int layer, StepInputs& out) override;
   void load_row(std::int32_t source, Bytes& recurrent, Bytes& conv) override;
-  std::string source() override { return base_.source(); }
 
   MemoryStream& base_;
   std::map<std::pair<std::int64_t, int>, StepInputs> inputs_;

@@ -132,4 +132,18 @@ std::string first_difference(const Bytes& got, const Bytes& want, std::size_t wi
   return text.str();
 }
 
+Contract drawn_contract(Random& random) {
+  Contract contract;
+  for (const auto& [field, value] : contract_fields(contract)) {
+    if (field == "shapes" || field == "multiprocessors") continue;
+    std::vector<std::string> words = contract_field_values(field);
+    if (words.empty()) words = {"0", "1", "2", "3", "8", "32", "33", "100"};
+    set_contract_field(contract, field, words[random.below(static_cast<std::uint32_t>(words.size()))]);
+  }
+  for (Dot* dot : {&contract.qk_dot, &contract.state_dot, &contract.norm_dot})
+    if (dot->exchange == Exchange::fused) dot->lane = Lane::one, dot->group = 2 << random.below(7);
+  contract.multiprocessors = 1 + static_cast<int>(random.below(4));
+  return contract;
+}
+
 }  // namespace gdnsim::second

@@ -6,6 +6,7 @@
 #include <vector>
 
 #include "gdnsim/backend.hpp"
+#include "gdnsim/contract.hpp"
 #include "gdnsim/stream.hpp"
 #include "support/second_step.hpp"
 
@@ -32,6 +33,9 @@ class Random {
 /// types also get raw random words then, so that every payload can occur.
 Bytes random_values(Random& random, std::int64_t count, DType type, float mean, float deviation,
                     std::uint32_t hostile_in);
+
+/// A contract whose every field is drawn. A fused exchange needs lanes of 1 and a group that halves.
+Contract drawn_contract(Random& random);
 
 struct Recipe {
   std::string name;

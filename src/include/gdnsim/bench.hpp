@@ -17,9 +17,8 @@ struct Measure {
   double seconds = 0;    // the median of one call; 0: not measured
   double best = 0;       // the shortest: nearer the truth where other work takes the machine away
   double floor = 0;      // seconds at the machine's measured peak; 0: none known
-  std::string
-      floor_is;  // "7 vector instructions an element at the measured peak", "all bytes at the measured copy rate"
-  std::string skipped;  // why it was not measured
+  std::string floor_is;  // what it counts: "all bytes at the measured copy rate"
+  std::string skipped;   // why it was not measured
 };
 
 struct BenchOptions {

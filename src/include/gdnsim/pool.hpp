@@ -14,7 +14,6 @@ namespace gdnsim {
 
 struct BlockBytes {
   std::span<const std::byte> recurrent, conv;
-  const BlockDigest* digest = nullptr;  // when it is known already
 };
 
 /// State of some layers of a model. Blocks start as zeros. A backend makes the kind of pool that it works on; everything

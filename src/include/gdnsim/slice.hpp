@@ -6,7 +6,7 @@
 #include <vector>
 
 #include "gdnsim/recording.hpp"
-#include "gdnsim/stream.hpp"
+#include "gdnsim/stream_view.hpp"
 
 namespace gdnsim {
 
@@ -51,26 +51,14 @@ bool read_picked(Recording& recording, const Pick& pick, const StepPlan& plan, T
 std::vector<std::int32_t> needed_blocks(const Stream& stream, const Slice& slice);
 
 /// A stream without the rows that a resolved slice does not need: they are inactive. Everything else is the whole's.
-class PickedStream final : public Stream {
+class PickedStream final : public StreamView {
  public:
   PickedStream(Stream& whole, const Slice& slice);
   const Pick& pick() const { return pick_; }
   bool needs(std::int32_t block) const;
-  const Model& model() const override { return whole_.model(); }
-  const LayerParams& params(int layer) const override { return whole_.params(layer); }
-  std::int64_t steps() const override { return whole_.steps(); }
-  int rows() const override { return whole_.rows(); }
   StepPlan plan(std::int64_t step) const override;
-  std::span<const Event> events() const override { return whole_.events(); }
-  bool has_z(int layer) const override { return whole_.has_z(layer); }
-  void inputs(std::int64_t step, int layer, StepInputs& out) override { whole_.inputs(step, layer, out); }
-  void load_row(std::int32_t source, Bytes& recurrent, Bytes& conv) override {
-    whole_.load_row(source, recurrent, conv);
-  }
-  std::string source() override { return whole_.source(); }
 
  private:
-  Stream& whole_;
   const Pick pick_;
   std::vector<std::int32_t> needed_;
 };
