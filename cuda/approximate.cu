@@ -3,6 +3,7 @@
 // (docs/arithmetic.md, rules S3-S5).
 #include <array>
 
+#include "approximate_results.hpp"
 #include "launch.cuh"
 #include "scalar.cuh"
 
@@ -37,7 +38,31 @@ __global__ void fingerprint_kernel(unsigned long long* sums) {
   atomicAdd(&sums[3], rsqrt);
 }
 
+template <class Function>
+__device__ void fill(Function function, std::uint32_t first, std::uint32_t* results, std::int64_t count) {
+  for (std::int64_t i = first_thread(); i < count; i += all_threads())
+    results[i] = bits_of(canonical(function(float_of(first + static_cast<std::uint32_t>(i)))));
+}
+
+__global__ void results_kernel(Approximate which, std::uint32_t first, std::uint32_t* results, std::int64_t count) {
+  switch (which) {
+    case Approximate::ex2:
+      return fill(ex2_approx, first, results, count);
+    case Approximate::rcp:
+      return fill(rcp_approx_ftz, first, results, count);
+    case Approximate::sqrt:
+      return fill(sqrt_approx_ftz, first, results, count);
+    case Approximate::rsqrt:
+      return fill(rsqrt_approx_ftz, first, results, count);
+  }
+}
+
 }  // namespace
+
+void launch_approximate(Approximate which, std::uint32_t first, std::uint32_t* results, std::int64_t count) {
+  results_kernel<<<1024, kThreads>>>(which, first, results, count);
+  GDNSIM_CUDA(cudaGetLastError());
+}
 
 Fingerprint approximate_fingerprint() {
   Buffer sums;

@@ -25,6 +25,12 @@ __device__ constexpr Rules rules_in() {
   return rules;
 }
 
+/// S + u k.
+template <Book book>
+__device__ inline float updated(float k, float u, float S) {
+  return book == Book::triton ? __fmaf_rn(k, u, S) : __fadd_rn(S, __fmul_rn(u, k));
+}
+
 // ---- Triton's sigmoid where nothing is scaled ----
 
 /// For |x| up to this, ex2(-x log2 e) and its reciprocal are normal numbers: ex2.approx and its flushing twin agree (rule S4),

@@ -1,253 +1,207 @@
 // The decode step of many rows in two launches: first q, k, v, decay and beta of every head, then the recurrence, in which
-// each warp has a stretch of the rows of the state and a ring of stages of its own, so that its next rows are always on their
-// way and nothing ever waits for another warp. Same bits as the fused kernel, which is quicker with few rows.
+// each warp has a few rows of the state in registers, straight from memory and back. The rows of the pool are taken in the
+// order of their addresses by warps that wait for nobody: that is what this memory likes best (stream_rate.cu). Same bits as
+// the fused kernel, which is quicker with few rows.
 
 #include "bulk.cuh"
-#include "channels.cuh"
 #include "fused.hpp"
-#include "group.cuh"
 #include "head_norm.cuh"
+#include "quad_conv.cuh"
 
 namespace gdnsim::cuda {
 namespace {
 
-constexpr int kWarps = 4;  // of a block
 constexpr int K = 128;
-constexpr int kRows = fused_group(K);
 
 // ---- q, k, v, decay, beta ----
 
-/// One warp: q or k of a key head.
-template <Book book, DType type, DType conv>
-__device__ void make_key(const FusedView& f, std::int64_t row, int part, std::int64_t block) {
-  constexpr int N = K / kWarp;
-  const StepView& s = f.step;
-  const bool is_q = part < s.shape.H;
-  const int mine = lane_id() * N;
-  const std::int64_t at = 1LL * part * K + mine;
-  Channels<conv, N> channels;
-  channels.ask_inputs(s, row, at);
-  wait_for_previous_grid();
-  std::uint16_t out[N] = {};
-  if (block < 0) return store_conv_out(s, row, at, out);
-  channels.ask_window(s, block, at);
-  channels.template outputs<book>(s, out);
-  channels.roll(s, block, at);
-  store_conv_out(s, row, at, out);
-  float x[N];
-#pragma unroll
-  for (int i = 0; i < N; ++i) x[i] = f32_from_bf16(out[i]);
-  norm_head<book>(s, f.mixed, is_q, x);
-  float* to = (is_q ? s.out.q : s.out.k) + (row * s.shape.H + part % s.shape.H) * K;
-  reinterpret_cast<float4*>(to)[key_slot<type>(lane_id())] = {x[0], x[1], x[2], x[3]};
+constexpr int kPrepareWarps = 4;  // of a block
+constexpr int kQuad = 4;          // channels of a thread
+
+/// Where v waits for the recurrence, as bf16: in conv_out when somebody wants that, else in u.
+__device__ std::uint16_t* values_of(const StepView& s, std::int64_t row) {
+  if (s.out.conv_out == nullptr) return reinterpret_cast<std::uint16_t*>(s.out.u) + row * s.shape.HV * s.shape.V;
+  return static_cast<std::uint16_t*>(s.out.conv_out) + row * s.shape.dim + 2LL * s.shape.H * K;
 }
 
-/// One warp: a value head's v, decay and beta.
-template <Book book, DType conv>
-__device__ void make_value(const FusedView& f, std::int64_t row, int hv, std::int64_t block) {
-  constexpr int N = 4;
+/// One warp: 128 channels of the conv, a head of q or k or as much of v.
+template <Book book, class Conv>
+__device__ void make_channels(const FusedView& f, std::int64_t row, int part) {
   const StepView& s = f.step;
-  const std::int64_t head = row * s.shape.HV + hv;
+  const std::int64_t block = s.in.block[row];
+  const int at = part * K + lane_id() * kQuad, first_value = 2 * s.shape.H * K;
+  const bool mine = at < s.shape.dim;  // v may end within a warp
+  Conv conv;
+  if (mine) conv.ask_inputs(s, row, at);
   wait_for_previous_grid();
-  for (int i = lane_id() * N; i < s.shape.V; i += kWarp * N) {
-    const std::int64_t at = 2LL * s.shape.H * K + 1LL * hv * s.shape.V + i;
-    std::uint16_t out[N] = {};
-    if (block >= 0) {
-      Channels<conv, N> channels;
-      channels.ask_inputs(s, row, at);
-      channels.ask_window(s, block, at);
-      channels.template outputs<book>(s, out);
-      channels.roll(s, block, at);
-      *reinterpret_cast<float4*>(s.out.u + head * s.shape.V + i) = {f32_from_bf16(out[0]), f32_from_bf16(out[1]),
-                                                                    f32_from_bf16(out[2]), f32_from_bf16(out[3])};
-    }
-    store_conv_out(s, row, at, out);
+  let_next_grid_begin();
+  uint2 out{};
+  if (block >= 0 && mine) {
+    conv.ask_window(s, block, at);
+    out = conv.template outputs<book>(s);
+    conv.roll(s, block, at);
+  }
+  if (!mine) return;  // of v alone, which is not normed
+  if (s.out.conv_out != nullptr)
+    *reinterpret_cast<uint2*>(static_cast<std::uint16_t*>(s.out.conv_out) + row * s.shape.dim + at) = out;
+  if (at >= first_value) {
+    if (s.out.conv_out == nullptr) *reinterpret_cast<uint2*>(values_of(s, row) + (at - first_value)) = out;
+    return;
   }
   if (block < 0) return;
-  if (lane_id() == 0) s.out.decay[head] = decay_factor<book>(s, row, hv);
-  if (lane_id() == 1) s.out.beta[head] = beta_factor<book>(s, row, hv);
+  const bool is_q = part < s.shape.H;
+  float x[kQuad] = {bf16_low(out.x), bf16_high(out.x), bf16_low(out.y), bf16_high(out.y)};
+  norm_head<book>(s, f.mixed, is_q, x);
+  float* to = (is_q ? s.out.q : s.out.k) + (row * s.shape.H + (is_q ? part : part - s.shape.H)) * K;
+  reinterpret_cast<float4*>(to)[lane_id()] = {x[0], x[1], x[2], x[3]};
 }
 
-template <Book book, DType type, DType conv>
-__global__ void __launch_bounds__(kWarps* kWarp) streamed_prepare_kernel(const __grid_constant__ FusedView f) {
-  const Shape& shape = f.step.shape;
+/// One warp: decay and beta of 32 value heads.
+template <Book book>
+__device__ void make_gates(const FusedView& f, std::int64_t row, int first) {
+  const StepView& s = f.step;
+  const int head = first + lane_id();
+  float decay = 0, beta = 0;
+  if (head < s.shape.HV) decay = decay_factor<book>(s, row, head), beta = beta_factor<book>(s, row, head);
+  wait_for_previous_grid();
   let_next_grid_begin();
-  const int parts = 2 * shape.H + shape.HV;
-  const std::int64_t warp = 1LL * blockIdx.x * kWarps + threadIdx.x / kWarp, row = warp / parts;
-  if (row >= shape.rows) return wait_for_previous_grid();
-  const int part = static_cast<int>(warp - row * parts);
-  const std::int64_t block = f.step.in.block[row];
-  if (part < 2 * shape.H) return make_key<book, type, conv>(f, row, part, block);
-  make_value<book, conv>(f, row, part - 2 * shape.H, block);
+  if (head >= s.shape.HV) return;
+  s.out.decay[row * s.shape.HV + head] = decay;
+  s.out.beta[row * s.shape.HV + head] = beta;
+}
+
+__host__ __device__ constexpr int channel_parts(const Shape& shape) {
+  return static_cast<int>((shape.dim + K - 1) / K);
+}
+__host__ __device__ constexpr int all_parts(const Shape& shape) {
+  return channel_parts(shape) + (shape.HV + kWarp - 1) / kWarp;
+}
+
+/// The next grid may begin when the last blocks of this one know that the grid before has ended: so it may read the pool.
+template <Book book, class Conv>
+__global__ void __launch_bounds__(kPrepareWarps* kWarp) streamed_prepare_kernel(const __grid_constant__ FusedView f) {
+  const unsigned parts = all_parts(f.step.shape), warp = blockIdx.x * kPrepareWarps + threadIdx.x / kWarp;
+  const unsigned row = warp / parts;
+  const int part = static_cast<int>(warp - row * parts), channels = channel_parts(f.step.shape);
+  if (row >= f.step.shape.rows) return;
+  part < channels ? make_channels<book, Conv>(f, row, part) : make_gates<book>(f, row, (part - channels) * kWarp);
 }
 
 // ---- the recurrence ----
 
-/// Of a warp: one in hand, the others on their way in, or out. As many as `kBlocks` blocks a multiprocessor have room for.
-constexpr int stages_for(int blocks) { return blocks == 4 ? 3 : 4; }
+constexpr int kSets = 2;
 
-template <DType type, int kStages>
-struct Stages {
-  static constexpr int kVectors = kRows * K / kVector<type>;
-  uint4 words[kStages][kVectors];
-};
+/// What a warp takes: four kilobytes, two times four rows of 512 or eight of 256 bytes.
+template <Book book, DType type>
+struct Tile {
+  using L = Layout<type, K>;
+  using Dot = RowDot<book, type, K>;
+  static constexpr int kTile = kSets * kRows * L::kAside;
+  static constexpr int kStride = L::kAside * L::kVectors;  // from a lane's vector to its next
 
-#if GDNSIM_HAS_BULK
-/// A place in the stretch: groups of rows are numbered through value heads and rows of the step.
-struct Place {
-  std::int64_t row, head;
-  int hv, group;
+  /// This lane's vectors of a tile, from its first on.
+  static __device__ void load(const uint4* words, uint4 (&to)[kSets][kRows]) {
+#pragma unroll
+    for (int set = 0; set < kSets; ++set)
+#pragma unroll
+      for (int r = 0; r < kRows; ++r) to[set][r] = __ldcg(words + (set * kRows + r) * kStride);
+  }
+  static __device__ void load_key(const float* key, float (&to)[L::kEach]) {
+#pragma unroll
+    for (int i = 0; i < L::kEach / 4; ++i) {
+      const float4 quad = reinterpret_cast<const float4*>(key + L::element(0))[i];
+      to[4 * i] = quad.x, to[4 * i + 1] = quad.y, to[4 * i + 2] = quad.z, to[4 * i + 3] = quad.w;
+    }
+  }
+  /// The row, within a set, whose sums this lane has.
+  static __device__ int row_of(int set) { return (set * kRows + folded_row(Dot::kMask)) * L::kAside + L::aside(); }
 
-  __device__ Place(const Shape& shape, std::int64_t flat) {
-    const int groups = shape.V / kRows;
-    head = flat / groups;
-    group = static_cast<int>(flat - head * groups);
-    row = head / shape.HV;
-    hv = static_cast<int>(head - row * shape.HV);
-  }
-  __device__ void advance(const Shape& shape) {
-    if (++group != shape.V / kRows) return;
-    group = 0, ++head;
-    if (++hv != shape.HV) return;
-    hv = 0, ++row;
-  }
-};
-
-/// A warp's ring. Lane 0 asks and waits for stores; all lanes wait for loads.
-template <DType type, int kStages>
-struct Ring {
-  Stages<type, kStages>& stages;
-  std::uint64_t* loaded;
-  std::uint64_t policy;
-  unsigned phases = 0;  // a bit a stage
-
-  static __device__ std::int64_t vectors_before(const StepView& s, const Place& at, std::int64_t block) {
-    return ((block * s.shape.HV + at.hv) * s.shape.V + 1LL * at.group * kRows) * (K / kVector<type>);
-  }
-  __device__ void ask(const StepView& s, const Place& at, int stage) {
-    if (lane_id() != 0) return;
-    const std::int64_t block = s.in.block[at.row];
-    if (block < 0) return;
-    bulk_load(stages.words[stage], static_cast<const uint4*>(s.pool.recurrent) + vectors_before(s, at, block),
-              sizeof stages.words[stage], &loaded[stage], policy);
-  }
-  __device__ void wait(int stage) {
-    wait_loaded(&loaded[stage], phases >> stage & 1);
-    phases ^= 1u << stage;
-  }
-  __device__ void give(const StepView& s, const Place& at, std::int64_t block, int stage) {
-    ready_to_leave();
-    __syncwarp();
-    bulk_store(static_cast<uint4*>(s.pool.recurrent) + vectors_before(s, at, block), stages.words[stage],
-               sizeof stages.words[stage], policy);
+  /// One set of rows, stored where it came from. Returns core_out of the lane's row.
+  static __device__ float step(const uint4 (&words)[kRows], uint4* to, const float (&k)[L::kEach],
+                               const float (&q)[L::kEach], float v, float decay, float beta) {
+    float S[kRows][L::kEach];
+#pragma unroll
+    for (int r = 0; r < kRows; ++r) {
+      unpack<type>(words[r], S[r]);
+#pragma unroll
+      for (int i = 0; i < L::kEach; ++i) S[r][i] = __fmul_rn(decay, S[r][i]);
+    }
+    const float u = __fmul_rn(__fsub_rn(v, Dot::of(S, k)), beta);
+#pragma unroll
+    for (int r = 0; r < kRows; ++r) {
+      const float row_u = of_row(u, r, Dot::kMask, L::kThreads);
+#pragma unroll
+      for (int i = 0; i < L::kEach; ++i) S[r][i] = updated<book>(k[i], row_u, S[r][i]);
+      __stcs(to + r * kStride, pack<type>(S[r]));
+    }
+    return Dot::of(S, q);
   }
 };
 
-/// What the next group needs besides its state, on its way while this one is computed.
-struct Ahead {
-  std::int64_t block;
-  float v, decay, beta;
+/// Blocks of one warp each that a multiprocessor has at a time: as many as there are registers for.
+template <Book book, DType type>
+constexpr int kBlocks = type == DType::f32     ? 24
+                        : book == Book::triton ? 20
+                                               : 16;
 
-  template <int T>
-  __device__ static Ahead of(const StepView& s, const Place& at) {
-    return {s.in.block[at.row], s.out.u[at.head * s.shape.V + at.group * kRows + lane_id() / T], s.out.decay[at.head],
-            s.out.beta[at.head]};
-  }
-};
-
-#endif  // GDNSIM_HAS_BULK
-
-template <Book book, DType type, int kBlocks>
-__global__ void __launch_bounds__(kWarps* kWarp, kBlocks) streamed_kernel(const __grid_constant__ FusedView f) {
-#if GDNSIM_HAS_BULK
-  constexpr int kStages = stages_for(kBlocks);
-  using At = Lanes<book, type, K>;
-  extern __shared__ __align__(128) uint4 memory[];
-  __shared__ std::uint64_t loaded[kWarps][kStages];
+template <Book book, DType type>
+__global__ void __launch_bounds__(kWarp, kBlocks<book, type>) streamed_kernel(const __grid_constant__ FusedView f) {
+  using T = Tile<book, type>;
+  using L = typename T::L;
   const StepView& s = f.step;
-  const int warp = static_cast<int>(threadIdx.x) / kWarp;
-  const std::int64_t warps = 1LL * gridDim.x * kWarps, mine = 1LL * blockIdx.x * kWarps + warp;
-  const std::int64_t total = s.shape.rows * s.shape.HV * (s.shape.V / kRows);
-  const std::int64_t first = total * mine / warps;
-  const int count = static_cast<int>(total * (mine + 1) / warps - first);
+  const unsigned tiles = s.shape.V / T::kTile, head = blockIdx.x / tiles, row = head / s.shape.HV;
+  const unsigned hv = head - row * s.shape.HV;
+  const int first = static_cast<int>(blockIdx.x - head * tiles) * T::kTile;
+  const std::int64_t block = s.in.block[row];
   let_next_grid_begin();
-  if (lane_id() == 0)
-    for (int i = 0; i < kStages; ++i) init_barrier(&loaded[warp][i]);
-  barriers_ready();
-  __syncwarp();
+  uint4* words =
+      static_cast<uint4*>(s.pool.recurrent) + ((block * s.shape.HV + hv) * s.shape.V + first) * L::kVectors + lane_id();
+  uint4 mine[kSets][kRows] = {};
+  if (block >= 0) T::load(words, mine);  // the grid before does not touch it, and the one before that has ended
   wait_for_previous_grid();
-  if (count == 0) return;
 
-  Ring<type, kStages> ring{reinterpret_cast<Stages<type, kStages>*>(memory)[warp], loaded[warp], cache_policy(false)};
-  Place at(s.shape, first), asked = at;
-  for (int i = 0; i < kStages - 1 && i < count; ++i, asked.advance(s.shape)) ring.ask(s, asked, i);
-  Ahead next = Ahead::of<At::T>(s, at);
-  int stage = 0;
-  for (int i = 0; i < count; ++i) {
-    const Ahead now = next;
-    const Place here = at;
-    at.advance(s.shape);
-    if (i + 1 < count) next = Ahead::of<At::T>(s, at);
-    float out = 0;
-    if (now.block >= 0) {
-      const std::int64_t key = (here.row * s.shape.H + here.hv / (s.shape.HV / s.shape.H)) * K;
-      ring.wait(stage);
-      out = step_row<book, type, K>(ring.stages.words[stage] + lane_id() / At::T * At::kRowVectors,
-                                    {s.out.q + key, s.out.k + key, now.v, now.decay, now.beta});
-      ring.give(s, here, now.block, stage);
-    } else {
-      store_nothing();
-    }
-    if (lane_id() % At::T == 0)
-      static_cast<std::uint16_t*>(s.out.core_out)[here.head * s.shape.V + here.group * kRows + lane_id() / At::T] =
-          bf16_word(out);
-    // The stage before this one is the next to be filled: its rows, stored one group ago, must have left.
-    if (i + kStages - 1 < count) {
-      wait_stored_but_last();
-      ring.ask(s, asked, stage == 0 ? kStages - 1 : stage - 1);
-      asked.advance(s.shape);
-    }
-    stage = stage + 1 == kStages ? 0 : stage + 1;
+  const std::int64_t key = (1LL * row * s.shape.H + hv / (s.shape.HV / s.shape.H)) * K;
+  const std::uint16_t* values = values_of(s, row) + hv * s.shape.V + first;
+  auto* core_out = static_cast<std::uint16_t*>(s.out.core_out) + 1LL * head * s.shape.V + first;
+  float k[L::kEach], q[L::kEach], decay = 0, beta = 0;
+  if (block >= 0) {
+    T::load_key(s.out.k + key, k), T::load_key(s.out.q + key, q);
+    decay = s.out.decay[head], beta = s.out.beta[head];
   }
-  wait_stored();
-#else
-  (void)f;
-#endif
+#pragma unroll
+  for (int set = 0; set < kSets; ++set) {
+    float out = 0;
+    if (block >= 0)
+      out = T::step(mine[set], words + set * kRows * T::kStride, k, q, f32_from_bf16(values[T::row_of(set)]), decay,
+                    beta);
+    if (speaks_for_row(T::Dot::kMask, L::kThreads)) core_out[T::row_of(set)] = bf16_word(out);
+  }
 }
 
 // ---- launching ----
 
-constexpr int kBlocksEach =
-    3;  // of a multiprocessor: four have more warps but spill, and were 4 to 8 % slower everywhere
-
-template <Book book, DType type, int kBlocks>
-void launch_recurrence(const FusedView& f, int multiprocessors) {
-  constexpr std::size_t shared = kWarps * sizeof(Stages<type, stages_for(kBlocks)>);
-  const auto kernel = streamed_kernel<book, type, kBlocks>;
-  GDNSIM_CUDA(cudaFuncSetAttribute(kernel, cudaFuncAttributeMaxDynamicSharedMemorySize, static_cast<int>(shared)));
-  GDNSIM_CUDA(cudaFuncSetAttribute(kernel, cudaFuncAttributePreferredSharedMemoryCarveout, 88));
-  launch_early(+kernel, 1LL * multiprocessors * kBlocks, kWarps * kWarp, shared, f.step.stream, f);
-}
-
-template <Book book, DType type, DType conv>
-void launch_parts(const FusedView& f, int multiprocessors) {
-  const Shape& shape = f.step.shape;
-  const std::int64_t parts = shape.rows * (2 * shape.H + shape.HV);
-  launch_early(+streamed_prepare_kernel<book, type, conv>, (parts + kWarps - 1) / kWarps, kWarps * kWarp, 0,
-               f.step.stream, f);
-  launch_recurrence<book, type, kBlocksEach>(f, multiprocessors);
-}
-
 template <Book book, DType type>
-void launch_conv_type(const FusedView& f, int multiprocessors) {
-  f.step.shape.conv_type == DType::f32 ? launch_parts<book, type, DType::f32>(f, multiprocessors)
-                                       : launch_parts<book, type, DType::bf16>(f, multiprocessors);
+void launch_recurrence(const FusedView& f) {
+  const Shape& shape = f.step.shape;
+  launch_early(+streamed_kernel<book, type>, shape.rows * shape.HV * (shape.V / Tile<book, type>::kTile), kWarp, 0,
+               f.step.stream, f);
 }
 
 template <Book book>
-void launch_state_type(const FusedView& f, int multiprocessors) {
-  f.step.shape.state_type == DType::f32 ? launch_conv_type<book, DType::f32>(f, multiprocessors)
-                                        : launch_conv_type<book, DType::bf16>(f, multiprocessors);
+void launch_prepare(const FusedView& f) {
+  const Shape& shape = f.step.shape;
+  const std::int64_t warps = shape.rows * all_parts(shape), blocks = (warps + kPrepareWarps - 1) / kPrepareWarps;
+  const auto kernel = shape.conv_type == DType::f32 ? streamed_prepare_kernel<book, AnyConv<DType::f32>>
+                      : shape.W == QuadConv::kTaps  ? streamed_prepare_kernel<book, QuadConv>
+                                                    : streamed_prepare_kernel<book, AnyConv<DType::bf16>>;
+  launch_early(kernel, blocks, kPrepareWarps * kWarp, 0, f.step.stream, f);
+}
+
+template <Book book>
+void launch_both(const FusedView& f) {
+  launch_prepare<book>(f);
+  f.step.shape.state_type == DType::f32 ? launch_recurrence<book, DType::f32>(f)
+                                        : launch_recurrence<book, DType::bf16>(f);
 }
 
 }  // namespace
@@ -259,9 +213,9 @@ bool streams(const Shape& shape, int major, int multiprocessors) {
   return major >= 9 && shape.K == K && shape.rows * shape.HV / multiprocessors >= kManyHeads;
 }
 
-void launch_streamed(const FusedView& f, int multiprocessors) {
+void launch_streamed(const FusedView& f) {
   if (f.step.shape.rows == 0) return;
-  f.golden ? launch_state_type<Book::golden>(f, multiprocessors) : launch_state_type<Book::triton>(f, multiprocessors);
+  f.golden ? launch_both<Book::golden>(f) : launch_both<Book::triton>(f);
 }
 
 }  // namespace gdnsim::cuda

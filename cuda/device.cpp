@@ -22,6 +22,11 @@ const char* advice(cudaError_t status) {
     case cudaErrorMisalignedAddress:
     case cudaErrorLaunchFailure:
       return "a kernel broke; the device is lost to this process; please report this, and use golden";
+    case cudaErrorECCUncorrectable:
+    case cudaErrorDevicesUnavailable:
+    case cudaErrorHardwareStackError:
+    case cudaErrorNvlinkUncorrectable:
+      return "the device is lost to this process; see nvidia-smi, then run again with --resume";
     default:
       return "see whether nvidia-smi shows the device in order, or use golden";
   }

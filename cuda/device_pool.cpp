@@ -22,7 +22,7 @@ void require_room(const Model& model, std::size_t layers, int device) {
 }  // namespace
 
 DevicePool::DevicePool(const Model& model, std::vector<int> layers, int device)
-    : Pool(model, std::move(layers)), device_(device) {
+    : Pool(model, std::move(layers)), device_(device), digests_(this->layers().size()) {
   use();
   require_room(model, this->layers().size(), device);
   const auto blocks = static_cast<std::size_t>(model.num_blocks);
@@ -53,16 +53,24 @@ void DevicePool::read(int layer, std::int32_t block, std::span<std::byte> recurr
   GDNSIM_CUDA(cudaMemcpy(conv.data(), conv_block(layer, block), conv.size(), cudaMemcpyDeviceToHost));
 }
 
+BlockDigest DevicePool::digest(int layer, std::int32_t block) const {
+  GDNSIM_CHECK(block >= 0 && block < model().num_blocks);
+  use();
+  return digests_[slot(layer)].of(model(), recurrent(layer), conv(layer), block);
+}
+
 void DevicePool::write(int layer, std::int32_t block, std::span<const std::byte> recurrent,
                        std::span<const std::byte> conv) {
   GDNSIM_CHECK(recurrent.size() == model().state_bytes() && conv.size() == model().conv_bytes());
   use();
+  changed(layer, {&block, 1});
   GDNSIM_CUDA(cudaMemcpy(recurrent_block(layer, block), recurrent.data(), recurrent.size(), cudaMemcpyHostToDevice));
   GDNSIM_CUDA(cudaMemcpy(conv_block(layer, block), conv.data(), conv.size(), cudaMemcpyHostToDevice));
 }
 
 void DevicePool::zero(int layer, std::int32_t block) {
   use();
+  changed(layer, {&block, 1});
   GDNSIM_CUDA(cudaMemset(recurrent_block(layer, block), 0, model().state_bytes()));
   GDNSIM_CUDA(cudaMemset(conv_block(layer, block), 0, model().conv_bytes()));
 }
@@ -70,6 +78,7 @@ void DevicePool::zero(int layer, std::int32_t block) {
 void DevicePool::copy(int layer, std::int32_t from, std::int32_t to) {
   if (from == to) return;
   use();
+  changed(layer, {&to, 1});
   GDNSIM_CUDA(cudaMemcpy(recurrent_block(layer, to), recurrent_block(layer, from), model().state_bytes(),
                          cudaMemcpyDeviceToDevice));
   GDNSIM_CUDA(

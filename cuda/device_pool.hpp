@@ -3,6 +3,7 @@
 
 #include <vector>
 
+#include "block_digests.hpp"
 #include "device.hpp"
 #include "gdnsim/pool.hpp"
 
@@ -16,8 +17,14 @@ class DevicePool final : public Pool {
   void read(int layer, std::int32_t block, std::span<std::byte> recurrent, std::span<std::byte> conv) const override;
   void write(int layer, std::int32_t block, std::span<const std::byte> recurrent,
              std::span<const std::byte> conv) override;
+  BlockDigest digest(int layer, std::int32_t block) const override;
   void zero(int layer, std::int32_t block) override;
   void copy(int layer, std::int32_t from, std::int32_t to) override;
+
+  /// Kernels have changed these blocks; -1 is none.
+  void changed(int layer, std::span<const std::int32_t> blocks) { digests_[slot(layer)].changed(blocks); }
+  /// How often digests were taken, of many blocks at a time: for tests.
+  int digest_launches(int layer) const { return digests_[slot(layer)].launches(); }
 
   int device() const { return device_; }
   std::byte* recurrent(int layer) const { return recurrent_[slot(layer)].data(); }  // state [num_blocks, HV, V, K]
@@ -29,7 +36,8 @@ class DevicePool final : public Pool {
   void use() const;  // every entry runs on this pool's device
 
   const int device_;
-  std::vector<Buffer> recurrent_, conv_;  // [layers()]
+  std::vector<Buffer> recurrent_, conv_;       // [layers()]
+  mutable std::vector<BlockDigests> digests_;  // [layers()]
 };
 
 }  // namespace gdnsim::cuda

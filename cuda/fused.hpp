@@ -31,6 +31,6 @@ void launch_fused(const FusedView& view);
 /// Two launches for many rows (decode_step_streamed.cu), for what `streams` says; q, k, u (which holds v), decay and beta
 /// of the step's outputs are written over.
 bool streams(const Shape& shape, int major, int multiprocessors);
-void launch_streamed(const FusedView& view, int multiprocessors);
+void launch_streamed(const FusedView& view);
 
 }  // namespace gdnsim::cuda

@@ -64,15 +64,6 @@ __device__ float rstd_of(const StepView& s, float sum) {
 /// z * sigmoid(z), or sigmoid(z) alone.
 __device__ float gate_of(bool silu, float z, float sigmoid) { return silu ? __fmul_rn(z, sigmoid) : sigmoid; }
 
-/// One element as the contract says, to where it belongs.
-template <Book book>
-__device__ __noinline__ void exact_element(const StepView& s, std::int64_t at, int column, float rstd) {
-  const float o = load(DType::bf16, s.out.core_out, at), z = load(DType::bf16, s.in.z, at);
-  const float scaled = __fmul_rn(__fmul_rn(o, rstd), load(DType::bf16, s.params.norm_weight, column));
-  const float y = __fmul_rn(scaled, gate_of(s.shape.gate_silu, z, exact_sigmoid<book>(z)));
-  static_cast<std::uint16_t*>(s.out.norm_out)[at] = bf16_word(y);
-}
-
 /// The magnitudes, as bf16 words, for which the quick sigmoid will do. golden: 2^-60, below which z * sigmoid(z) may be
 /// denormal, to kQuick; Triton: up to kUnscaled.
 template <Book book>
@@ -105,36 +96,93 @@ __device__ inline bool all_certain(const float (&y)[8]) {
   return (least & 0xFFFFu) > 2 * kSlack && least >> 16 > 2 * kSlack;
 }
 
-/// Which of eight elements need the exact way.
 template <Book book>
-__device__ inline unsigned doubtful(const float (&z)[8], const float (&y)[8]) {
-  unsigned doubts = 0;
-#pragma unroll
-  for (int i = 0; i < 8; ++i) {
-    const std::uint32_t word = bits_of(z[i]) >> 16 & 0x7FFFu;
-    const bool quick = word - kLow<book> <= kHigh<book> - kLow<book> || (book == Book::golden && word == 0);
-    if (!quick || (book == Book::golden && !certain_in_bf16(y[i]))) doubts |= 1u << i;
-  }
-  return doubts;
+__device__ inline bool doubtful(float z, float y) {
+  const std::uint32_t word = bits_of(z) >> 16 & 0x7FFFu;
+  const bool quick = word - kLow<book> <= kHigh<book> - kLow<book> || (book == Book::golden && word == 0);
+  return !quick || (book == Book::golden && !certain_in_bf16(y));
 }
 
-/// Finishes and stores a thread's 16 bytes of one row.
-template <Book book>
+/// Word i of eight; registers have no index.
+__device__ inline std::uint16_t word_of(const uint4& words, int i) {
+  const std::uint32_t low = i < 2 ? words.x : words.y, high = i < 6 ? words.z : words.w, pair = i < 4 ? low : high;
+  return static_cast<std::uint16_t>(i % 2 == 0 ? pair : pair >> 16);
+}
+
+/// The elements of a block of threads that need the exact way. They wait until the end, when as many threads take one each:
+/// in the midst of the others each would hold up a warp.
+template <int V>
+struct Doubts {
+  static constexpr int kElements = kBlock * kRows * 8;  // of a block
+  static constexpr int kMost = 512;
+  struct Doubt {
+    float scaled;  // all but the gate
+    std::uint16_t z, element;
+  };
+
+  unsigned count;  // beyond kMost all elements are taken
+  Doubt doubt[kMost];
+  float rstd[kElements / V];
+
+  __device__ void add(const Doubt& one) {
+    const unsigned n = atomicAdd(&count, 1u);
+    if (n < kMost) doubt[n] = one;
+  }
+  /// One element as the contract says, to where it belongs.
+  template <Book book>
+  __device__ static void settle(const StepView& s, std::int64_t first, const Doubt& one) {
+    const float z = f32_from_bf16(one.z);
+    const float y = __fmul_rn(one.scaled, gate_of(s.shape.gate_silu, z, exact_sigmoid<book>(z)));
+    static_cast<std::uint16_t*>(s.out.norm_out)[first + one.element] = bf16_word(y);
+  }
+  /// From memory: what `count` had no room for. Sums and roots are those of the rows, as before.
+  __device__ Doubt again(const StepView& s, std::int64_t first, int element) const {
+    const float o = load(DType::bf16, s.out.core_out, first + element),
+                weight = load(DType::bf16, s.params.norm_weight, element % V);
+    return {__fmul_rn(__fmul_rn(o, rstd[element / V]), weight),
+            static_cast<const std::uint16_t*>(s.in.z)[first + element], static_cast<std::uint16_t>(element)};
+  }
+  /// `first`: the block's first element. All threads call it, after their last `add`.
+  template <Book book>
+  __device__ void settle_all(const StepView& s, std::int64_t first, std::int64_t end) const {
+    __syncthreads();
+    const int i = static_cast<int>(threadIdx.x);
+    if (count <= kMost) {
+#pragma unroll 1
+      for (int n = i; n < static_cast<int>(count); n += kBlock) settle<book>(s, first, doubt[n]);
+    } else {
+#pragma unroll 1
+      for (int n = i; n < kElements && first + n < end; n += kBlock) settle<book>(s, first, again(s, first, n));
+    }
+  }
+};
+
+/// Finishes and stores a thread's 16 bytes of one row, which begin with element `which` of the block.
+template <Book book, int V>
 __device__ void finish_vector(const StepView& s, const uint4& o_words, const uint4& z_words, const float (&weight)[8],
-                              float rstd, std::int64_t at, int column) {
+                              float rstd, std::int64_t at, int which, Doubts<V>& doubts) {
   float o[8], z[8], y[8];
   unpack<DType::bf16>(o_words, o);
   unpack<DType::bf16>(z_words, z);
+  const auto scaled = [&](float o, float weight) { return __fmul_rn(__fmul_rn(o, rstd), weight); };
 #pragma unroll
   for (int i = 0; i < 8; ++i) {
     const float sigma = book == Book::golden ? quick_sigmoid_of_bf16(z[i]) : unscaled_sigmoid(z[i]);
-    y[i] = __fmul_rn(__fmul_rn(__fmul_rn(o[i], rstd), weight[i]), gate_of(s.shape.gate_silu, z[i], sigma));
+    y[i] = __fmul_rn(scaled(o[i], weight[i]), gate_of(s.shape.gate_silu, z[i], sigma));
   }
   __stcs(reinterpret_cast<uint4*>(static_cast<std::uint16_t*>(s.out.norm_out) + at), pack<DType::bf16>(y));
   if (all_quick<book>(z_words) && (book == Book::triton || all_certain(y))) return;
-  for (unsigned doubts = doubtful<book>(z, y); doubts != 0; doubts &= doubts - 1) {
-    const int i = __ffs(static_cast<int>(doubts)) - 1;
-    exact_element<book>(s, at + i, column + i, rstd);
+  unsigned mask = 0;
+#pragma unroll
+  for (int i = 0; i < 8; ++i) mask |= static_cast<unsigned>(doubtful<book>(z[i], y[i])) << i;
+#pragma unroll 1
+  for (; mask != 0; mask &= mask - 1) {
+    const int i = __ffs(static_cast<int>(mask)) - 1;
+    float w = weight[0];
+#pragma unroll
+    for (int n = 1; n < 8; ++n) w = n == i ? weight[n] : w;
+    doubts.add(
+        {scaled(f32_from_bf16(word_of(o_words, i)), w), word_of(z_words, i), static_cast<std::uint16_t>(which + i)});
   }
 }
 
@@ -142,9 +190,10 @@ template <Book book, int V, int kLane>
 __global__ void __launch_bounds__(kBlock, 3) norm_kernel(const __grid_constant__ StepView s) {
   using L = Layout<DType::bf16, V>;
   using Sum = Squares<V, kLane>;
+  __shared__ Doubts<V> doubts;
   const std::int64_t rows = s.shape.rows * s.shape.HV, first = first_warp() * kRows * L::kAside;
   let_next_grid_begin();
-  if (first >= rows) return;
+  if (threadIdx.x == 0) doubts.count = 0;
   const int column = L::element(0);
   const auto* core_out = static_cast<const std::uint16_t*>(s.out.core_out) + column;
   const auto* z_in = static_cast<const std::uint16_t*>(s.in.z) + column;
@@ -152,6 +201,7 @@ __global__ void __launch_bounds__(kBlock, 3) norm_kernel(const __grid_constant__
   unpack<DType::bf16>(
       __ldg(reinterpret_cast<const uint4*>(static_cast<const std::uint16_t*>(s.params.norm_weight) + column)), weight);
   wait_for_previous_grid();
+  __syncthreads();
   uint4 o_words[kRows], z_words[kRows];
 #pragma unroll
   for (int r = 0; r < kRows; ++r) {
@@ -165,14 +215,21 @@ __global__ void __launch_bounds__(kBlock, 3) norm_kernel(const __grid_constant__
 #pragma unroll
   for (int r = 0; r < kRows; ++r) unpack<DType::bf16>(o_words[r], o[r]);
   const float rstd = rstd_of<book>(s, Sum::of(o));
+  const int warp_row = static_cast<int>(threadIdx.x) / kWarp * kRows * L::kAside + L::aside();  // of the block
   const std::int64_t mine = first + folded_row(Sum::kMask) * L::kAside + L::aside();
-  if (s.out.rstd != nullptr && mine < rows && speaks_for_row(Sum::kMask, L::kThreads)) s.out.rstd[mine] = rstd;
+  if (speaks_for_row(Sum::kMask, L::kThreads)) {
+    doubts.rstd[warp_row + folded_row(Sum::kMask) * L::kAside] = rstd;
+    if (s.out.rstd != nullptr && mine < rows) s.out.rstd[mine] = rstd;
+  }
 #pragma unroll
   for (int r = 0; r < kRows; ++r) {
     const std::int64_t row = first + r * L::kAside + L::aside();
     const float rstd_row = of_row(rstd, r, Sum::kMask, L::kThreads);
-    if (row < rows) finish_vector<book>(s, o_words[r], z_words[r], weight, rstd_row, row * V + column, column);
+    if (row < rows)
+      finish_vector<book, V>(s, o_words[r], z_words[r], weight, rstd_row, row * V + column,
+                             (warp_row + r * L::kAside) * V + column, doubts);
   }
+  doubts.template settle_all<book>(s, (first_warp() - threadIdx.x / kWarp) * kRows * L::kAside * V, rows * V);
 }
 
 template <Book book, int V, int kLane>

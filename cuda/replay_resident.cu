@@ -5,6 +5,8 @@
 // K / 32 threads hold a row (split_row.cuh), and a thread holds R rows, so that one load of k serves them all.
 #include <cuda_pipeline_primitives.h>
 
+#include <cstddef>
+
 #include "digest.cuh"
 #include "split_row.cuh"
 #include "window.hpp"
@@ -13,8 +15,9 @@ namespace gdnsim::cuda {
 namespace {
 
 constexpr int kBlock = 128;
-constexpr int kSteps = 4;   // of a stage
-constexpr int kStages = 3;  // in shared memory
+template <int K>
+constexpr int kSteps = K <= 128 ? 8 : 4;  // of a stage
+constexpr int kStages = 3;                // in shared memory
 
 /// One visit's inputs in shared memory.
 template <int K, int kRowsHere>
@@ -157,36 +160,53 @@ struct Rows {
 
 // ---- the way in ----
 
-/// Asks for one visit's inputs; all threads take part.
-template <Book book, DType type, int K, int kRowsHere>
-__device__ void fetch_visit(const StepView& s, const Job& job, std::int64_t row, Visit<K, kRowsHere>& to) {
-  using Part = Split<book, type, K>;
-  constexpr int kKeys = K / 4, kValues = kRowsHere / 8, kAll = 2 * kKeys + kValues + 2;
-  const std::int64_t keys = (row * s.shape.H + job.h) * K, gate = row * s.shape.HV + job.hv;
-  const std::int64_t v = row * s.shape.dim + 2LL * s.shape.H * K + 1LL * job.hv * s.shape.V + job.first;
-  for (int task = static_cast<int>(threadIdx.x); task < kAll; task += kBlock) {
-    if (task < kKeys)
-      __pipeline_memcpy_async(&to.q[Part::slot(4 * task)], s.out.q + keys + 4 * task, 16);
-    else if (task < 2 * kKeys)
-      __pipeline_memcpy_async(&to.k[Part::slot(4 * (task - kKeys))], s.out.k + keys + 4 * (task - kKeys), 16);
-    else if (task < 2 * kKeys + kValues) {
-      const int i = 8 * (task - 2 * kKeys);
-      if (job.first + i < s.shape.V)
-        __pipeline_memcpy_async(&to.v[i], static_cast<const std::uint16_t*>(s.out.conv_out) + v + i, 16);
-    } else if (task == kAll - 2)
-      __pipeline_memcpy_async(&to.decay, s.out.decay + gate, 4);
-    else
-      __pipeline_memcpy_async(&to.beta, s.out.beta + gate, 4);
-  }
-}
+/// What one thread brings of every visit: `bytes` from `from`, a flat row's place, to `to` in the visit.
+struct Errand {
+  const std::byte* from;
+  std::int64_t stride;  // from one flat row to the next
+  unsigned to;
+  int bytes;  // 16 or 4; 0: nothing
+};
 
 template <Book book, DType type, int K, int kRowsHere>
+__device__ Errand errand_of(const StepView& s, const Job& job, int task) {
+  using Part = Split<book, type, K>;
+  using To = Visit<K, kRowsHere>;
+  constexpr int kKeys = K / 4, kValues = kRowsHere / 8;
+  const auto at = [](const void* from, std::int64_t bytes) { return static_cast<const std::byte*>(from) + bytes; };
+  if (task < 2 * kKeys) {
+    const int first = 4 * (task % kKeys);
+    const bool is_q = task < kKeys;
+    return {at(is_q ? s.out.q : s.out.k, 4LL * (job.h * K + first)), 4LL * s.shape.H * K,
+            static_cast<unsigned>((is_q ? offsetof(To, q) : offsetof(To, k)) + 16 * Part::slot(first)), 16};
+  }
+  if (task < 2 * kKeys + kValues) {
+    const int first = 8 * (task - 2 * kKeys);
+    return {at(s.out.conv_out, 2 * (2LL * s.shape.H * K + 1LL * job.hv * s.shape.V + job.first + first)),
+            2 * s.shape.dim, static_cast<unsigned>(offsetof(To, v) + 2 * first),
+            job.first + first < s.shape.V ? 16 : 0};
+  }
+  const bool decay = task == 2 * kKeys + kValues, beta = task == 2 * kKeys + kValues + 1;
+  return {at(decay ? s.out.decay : s.out.beta, 4LL * job.hv), 4LL * s.shape.HV,
+          static_cast<unsigned>(decay ? offsetof(To, decay) : offsetof(To, beta)), decay || beta ? 4 : 0};
+}
+
+/// Asks for the inputs of a stage's visits; all threads take part.
+template <Book book, DType type, int K, int kRowsHere>
 __device__ void fetch_stage(const StepView& s, const Job& job, int stage,
-                            Visit<K, kRowsHere> (&ring)[kStages][kSteps]) {
+                            Visit<K, kRowsHere> (&ring)[kStages][kSteps<K>]) {
+  constexpr int kTasks = 2 * (K / 4) + kRowsHere / 8 + 2;
+  const int first = stage * kSteps<K>, count = min(kSteps<K>, job.visits - first);
 #pragma unroll 1
-  for (int i = 0; i < kSteps; ++i) {
-    const int n = stage * kSteps + i;
-    if (n < job.visits) fetch_visit<book, type, K>(s, job, job.visit[n].x, ring[stage % kStages][i]);
+  for (int task = static_cast<int>(threadIdx.x); task < kTasks; task += kBlock) {
+    const Errand errand = errand_of<book, type, K, kRowsHere>(s, job, task);
+    auto* to = reinterpret_cast<std::byte*>(ring[stage % kStages]) + errand.to;
+#pragma unroll 1
+    for (int i = 0; i < count; ++i, to += sizeof(Visit<K, kRowsHere>)) {
+      const std::byte* from = errand.from + job.visit[first + i].x * errand.stride;
+      if (errand.bytes == 16) __pipeline_memcpy_async(to, from, 16);
+      if (errand.bytes == 4) __pipeline_memcpy_async(to, from, 4);
+    }
   }
   __pipeline_commit();
 }
@@ -223,39 +243,46 @@ __device__ Job job_of(const WindowView& w, int tile, int tiles) {
   return job;
 }
 
+/// The head's state in the pool: found again at the end, for there are no registers to remember it.
+template <DType type, int K>
+__device__ void* head_of(const WindowView& w, const Job& job) {
+  const Shape& shape = w.step.shape;
+  return static_cast<std::byte*>(w.step.pool.recurrent) +
+         (1LL * w.block[job.chain] * shape.HV + job.hv) * shape.V * K * (type == DType::f32 ? 4 : 2);
+}
+
 template <Book book, DType type, int K, int R>
 __global__ void __launch_bounds__(kBlock, R == 4   ? 2
                                           : R == 2 ? 4
                                                    : 6) resident_kernel(const __grid_constant__ WindowView w) {
   using Mine = Rows<book, type, K, R>;
   constexpr int T = Mine::T, kTile = kBlock / T * R;
-  __shared__ __align__(16) Visit<K, kTile> ring[kStages][kSteps];
+  constexpr int kEach = kSteps<K>;
+  __shared__ __align__(16) Visit<K, kTile> ring[kStages][kEach];
   const StepView& s = w.step;
   const Job job = job_of(w, kTile, (s.shape.V + kTile - 1) / kTile);
   const int local = static_cast<int>(threadIdx.x) / T * R, row = job.first + local;
-  auto* head = static_cast<std::byte*>(s.pool.recurrent) +
-               (1LL * w.block[job.chain] * s.shape.HV + job.hv) * s.shape.V * K * (type == DType::f32 ? 4 : 2);
 #pragma unroll
   for (int stage = 0; stage + 1 < kStages; ++stage) fetch_stage<book, type, K>(s, job, stage, ring);
   Mine rows;
-  rows.load(head, row, s.shape.V);
-  auto* core_out = static_cast<std::uint16_t*>(s.out.core_out) + 1LL * job.hv * s.shape.V + row;
+  rows.load(head_of<type, K>(w, job), row, s.shape.V);
   for (int n = 0; n < job.visits; ++n) {
-    if (n % kSteps == 0) {
+    if (n % kEach == 0) {
       __pipeline_wait_prior(kStages - 2);
       __syncthreads();
-      fetch_stage<book, type, K>(s, job, n / kSteps + kStages - 1, ring);
+      fetch_stage<book, type, K>(s, job, n / kEach + kStages - 1, ring);
     }
     float out[R];
-    rows.step(ring[n / kSteps % kStages][n % kSteps], local, out);
-    const std::int64_t flat = job.visit[n].x;
+    rows.step(ring[n / kEach % kStages][n % kEach], local, out);
+    auto* core_out =
+        static_cast<std::uint16_t*>(s.out.core_out) + (1LL * job.visit[n].x * s.shape.HV + job.hv) * s.shape.V + row;
     const int t = Mine::thread_of_row();
 #pragma unroll
     for (int r = 0; r < R; ++r)
-      if (t == r % T && row + r < s.shape.V) core_out[flat * s.shape.HV * s.shape.V + r] = bf16_word(out[r]);
+      if (t == r % T && row + r < s.shape.V) core_out[r] = bf16_word(out[r]);
     if (const int slot = job.visit[n].y; slot >= 0) keep(w, job, rows, slot, row);
   }
-  rows.store(head, row, s.shape.V);
+  rows.store(head_of<type, K>(w, job), row, s.shape.V);
 }
 
 // ---- launching ----

@@ -110,9 +110,4 @@ __device__ void thread_sums(Row row, Y y, float (&sum)[R]) {
   }
 }
 
-template <Book book>
-__device__ inline float updated(float k, float u, float S) {
-  return book == Book::triton ? __fmaf_rn(k, u, S) : __fadd_rn(S, __fmul_rn(u, k));
-}
-
 }  // namespace gdnsim::cuda

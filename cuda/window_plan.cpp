@@ -44,10 +44,28 @@ std::int32_t slot_after(WindowPlan& plan, std::int32_t chain, std::int32_t done)
   if (slot < 0) {
     slot = static_cast<std::int32_t>(plan.slots.size());
     plan.slots.push_back({chain, done});
-    plan.digest.push_back(1);  // a kept block always has its digest
-    plan.bytes.push_back(0);
   }
   return slot;
+}
+
+/// Slots with bytes get the lowest numbers, so that only they need the room.
+void bytes_first(WindowPlan& plan, const std::vector<bool>& bytes) {
+  plan.with_bytes = static_cast<std::size_t>(std::ranges::count(bytes, true));
+  plan.bytes.assign(plan.slots.size(), 0);
+  std::fill_n(plan.bytes.begin(), plan.with_bytes, 1);
+  std::vector<std::int32_t> number(plan.slots.size());
+  const std::vector<Slot> was = plan.slots;
+  std::int32_t next = 0;
+  for (const bool with : {true, false})
+    for (std::size_t slot = 0; slot < number.size(); ++slot)
+      if (bytes[slot] == with) number[slot] = next++;
+  for (std::size_t slot = 0; slot < number.size(); ++slot)
+    plan.slots[static_cast<std::size_t>(number[slot])] = was[slot];
+  const auto renumber = [&](std::int32_t& slot) {
+    if (slot >= 0) slot = number[static_cast<std::size_t>(slot)];
+  };
+  std::ranges::for_each(plan.look, renumber);
+  for (std::vector<std::int32_t>& kept : plan.kept) std::ranges::for_each(kept, renumber);
 }
 
 }  // namespace
@@ -58,7 +76,6 @@ int WindowPlan::longest() const {
   for (std::size_t chain = 0; chain < block.size(); ++chain) most = std::max(most, first[chain + 1] - first[chain]);
   return most;
 }
-bool WindowPlan::wants_bytes() const { return std::ranges::find(bytes, 1) != bytes.end(); }
 
 WindowPlan plan_window(std::span<const StepPlan> plans, std::span<const std::vector<Look>> looks) {
   GDNSIM_CHECK(!plans.empty() && plans.size() == looks.size() && plans.size() <= kMaxVisits);
@@ -77,15 +94,18 @@ WindowPlan plan_window(std::span<const StepPlan> plans, std::span<const std::vec
     plan.first.push_back(static_cast<std::int32_t>(plan.visit.size()));
   }
   plan.look.assign(plan.visit.size(), -1);
+  std::vector<bool> bytes;  // [slots]
   for (int t = 0; t < plan.steps; ++t) {
     std::vector<std::int32_t>& kept = plan.kept.emplace_back();
     for (const Look& look : looks[static_cast<std::size_t>(t)]) {
       const auto chain = chains.find(look.block);
       const std::int32_t done = chain == chains.end() ? 0 : done_after(chain->second, t);
       kept.push_back(done == 0 ? -1 : slot_after(plan, number[look.block], done));
-      if (done > 0 && look.bytes) plan.bytes[static_cast<std::size_t>(kept.back())] = 1;
+      bytes.resize(plan.slots.size());
+      if (done > 0 && look.bytes) bytes[static_cast<std::size_t>(kept.back())] = true;
     }
   }
+  bytes_first(plan, bytes);
   return plan;
 }
 

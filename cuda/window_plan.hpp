@@ -27,14 +27,14 @@ struct WindowPlan {
   std::vector<std::int32_t> first;      // [chains + 1] among the visits
   std::vector<std::int32_t> visit;      // [visits] flat rows, chain by chain
   std::vector<Segment> segments;
-  std::vector<std::int32_t> look;  // [visits] the slot that keeps the state after this visit, or -1
-  std::vector<Slot> slots;
-  std::vector<std::uint8_t> digest, bytes;      // [slots] what is wanted
+  std::vector<std::int32_t> look;               // [visits] the slot that keeps the state after this visit, or -1
+  std::vector<Slot> slots;                      // each keeps its digest, the first ones their bytes too
+  std::vector<std::uint8_t> bytes;              // [slots] 1 where the bytes are kept
+  std::size_t with_bytes = 0;                   // how many slots that are
   std::vector<std::vector<std::int32_t>> kept;  // [steps][looks] the look's slot, or -1: as it was before the window
 
   bool has_inactive() const;
   int longest() const;  // chain, in visits
-  bool wants_bytes() const;
 };
 
 inline constexpr int kSegment = 16;      // visits

@@ -3,6 +3,7 @@
 #include "conv.cuh"
 #include "digest.cuh"
 #include "head_norm.cuh"
+#include "quad_conv.cuh"
 #include "window.hpp"
 
 namespace gdnsim::cuda {
@@ -81,6 +82,45 @@ __global__ void __launch_bounds__(kBlock) window_conv_kernel(const __grid_consta
     }
     *reinterpret_cast<uint2*>(static_cast<std::uint16_t*>(s.out.conv_out) + row * s.shape.dim + channel) = {
         out[0] | static_cast<std::uint32_t>(out[1]) << 16, out[2] | static_cast<std::uint32_t>(out[3]) << 16};
+  }
+}
+
+/// The same and q and k with it for what models have (QuadConv, K = 128): a warp takes a head of q or k, or as many channels
+/// of v, and has the segment's window in registers.
+template <Book book>
+__global__ void __launch_bounds__(kBlock, 8) window_quad_kernel(const __grid_constant__ WindowView w) {
+  constexpr int K = 128;
+  const StepView& s = w.step;
+  const int part = static_cast<int>(first_warp()), at = part * K + lane_id() * kGroup, H = s.shape.H;
+  const bool is_q = part < H, is_key = part < 2 * H;
+  if (at >= s.shape.dim) return;  // v may end within a warp
+  const Segment segment = w.segment[blockIdx.y];
+  const int n0 = segment.first - w.first[segment.chain];
+  const auto column = [&](int n, int back) {
+    const Columns<DType::bf16> c = column_before<DType::bf16>(w, segment.chain, n, back, at);
+    return uint2{c.at[0] | static_cast<std::uint32_t>(c.at[1]) << 16, c.at[2] | static_cast<std::uint32_t>(c.at[3])
+                                                                                    << 16};
+  };
+  QuadConv conv;
+  conv.ask_inputs(s, w.visit[segment.first], at);
+#pragma unroll
+  for (int j = 0; j < QuadConv::kTaps - 1; ++j) conv.column[j] = column(n0, QuadConv::kTaps - 1 - j);
+#pragma unroll 1
+  for (int n = 0; n < segment.count; ++n) {
+    const std::int64_t row = w.visit[segment.first + n];
+    uint2 next{};
+    if (n + 1 < segment.count) next = column(n0 + n + 1, 0);
+    const uint2 out = conv.outputs<book>(s);
+    *reinterpret_cast<uint2*>(static_cast<std::uint16_t*>(s.out.conv_out) + row * s.shape.dim + at) = out;
+    if (is_key) {
+      float x[kGroup] = {bf16_low(out.x), bf16_high(out.x), bf16_low(out.y), bf16_high(out.y)};
+      norm_head<book>(s, w.mixed[row] != 0, is_q, x);
+      float* to = (is_q ? s.out.q : s.out.k) + (row * H + (is_q ? part : part - H)) * K;
+      reinterpret_cast<float4*>(to)[lane_id()] = {x[0], x[1], x[2], x[3]};
+    }
+#pragma unroll
+    for (int j = 0; j + 1 < QuadConv::kTaps; ++j) conv.column[j] = conv.column[j + 1];
+    conv.column[QuadConv::kTaps - 1] = next;
   }
 }
 
@@ -178,6 +218,11 @@ void launch_keys(const WindowView& w) {
 
 template <Book book>
 void prepare(const WindowView& w) {
+  const Shape& shape = w.step.shape;
+  if (shape.K == 128 && shape.W == QuadConv::kTaps && shape.conv_type == DType::bf16) {
+    window_quad_kernel<book><<<conv_grid(w, w.segments), kBlock, 0, w.step.stream>>>(w);
+    return GDNSIM_CUDA(cudaGetLastError());
+  }
   const auto conv = w.step.shape.conv_type == DType::f32 ? window_conv_kernel<book, DType::f32>
                                                          : window_conv_kernel<book, DType::bf16>;
   conv<<<conv_grid(w, w.segments), kBlock, 0, w.step.stream>>>(w);

@@ -28,22 +28,32 @@ bool same_norm(const Contract& a, const Contract& b) {
 void keep_untouched(const WindowArgs& args, const WindowPlan& plan, const Pool& pool, std::span<WindowStep> steps) {
   for (std::size_t t = 0; t < steps.size(); ++t) {
     const std::vector<Look>& looks = args.looks[t];
-    steps[t].kept.assign(looks.size(), {});
+    steps[t].kept.resize(looks.size());
     for (std::size_t i = 0; i < looks.size(); ++i) {
       if (plan.kept[t][i] >= 0) continue;
       KeptBlock& kept = steps[t].kept[i];
       kept.block = looks[i].block;
       kept.digest = pool.digest(args.layer, looks[i].block);
-      if (!looks[i].bytes) continue;
-      kept.recurrent.resize(pool.model().state_bytes());
-      kept.conv.resize(pool.model().conv_bytes());
-      pool.read(args.layer, looks[i].block, kept.recurrent, kept.conv);
+      kept.make_room(looks[i].bytes, pool.model());
+      if (looks[i].bytes) pool.read(args.layer, looks[i].block, kept.recurrent, kept.conv);
     }
   }
 }
 
-void copy_out(void* to, const void* from, std::size_t bytes) {
-  if (bytes > 0) GDNSIM_CUDA(cudaMemcpy(to, from, bytes, cudaMemcpyDeviceToHost));
+/// A layer without a norm has no taps of one.
+bool has_tap(const WindowJob& job, Tap tap) { return job.norm || (tap != Tap::rstd && tap != Tap::norm_out); }
+
+/// What a step takes of the device's memory, not more than a little too much: 64 bytes a row and look are for the plan.
+std::size_t bytes_of_step(const WindowJob& job, std::size_t step) {
+  const Model& m = job.model;
+  const std::size_t rows = static_cast<std::size_t>(job.args.plans[step].rows());
+  const std::size_t values = static_cast<std::size_t>(m.HV * m.V), heads = static_cast<std::size_t>(m.HV);
+  std::size_t each = 64 + size_of(m.act_dtype) * (static_cast<std::size_t>(m.dim()) + 2 * heads + values), looks = 0;
+  for (Tap tap : kOuter) each += tap_bytes(tap, m, 1);
+  for (Tap tap : kInner) each += tap_bytes(tap, m, 1);
+  for (const Look& look : job.args.looks[step])
+    looks += 64 + sizeof(std::uint64_t) * (heads + 1) + (look.bytes ? m.state_bytes() + m.conv_bytes() : 0);
+  return rows * each + looks;
 }
 
 }  // namespace
@@ -63,114 +73,195 @@ std::string window_refuses(const Model& model, const WindowArgs& args, TapSet wa
   return "";
 }
 
+std::size_t WindowRun::steps_that_fit(const WindowJob& job, std::size_t most) const {
+  constexpr std::size_t kGaps = 16 << 10;  // between the arrays
+  std::size_t bytes = kGaps, room = limit_ != 0 ? limit_ : held_, count = 0;
+  for (bool asked = limit_ != 0; count < most; ++count) {
+    bytes += bytes_of_step(job, count);
+    if (bytes > room && !asked) {
+      std::size_t free = 0, total = 0;
+      GDNSIM_CUDA(cudaMemGetInfo(&free, &total));
+      room = held_ + free - free / 8, asked = true;
+    }
+    if (bytes > room) break;
+  }
+  return std::max<std::size_t>(count, 1);
+}
+
 void WindowRun::run(const WindowJob& job, DevicePool& pool, std::span<WindowStep> steps) {
   const WindowPlan plan = plan_window(job.args.plans, job.args.looks);
   keep_untouched(job.args, plan, pool, steps);
-  upload(job, plan);
-  prepare_outputs(job, plan);
-  launch(job, view(job, plan, pool));
-  download(job, plan, steps);
-  download_kept(job, plan, steps);
+  const WindowView w = stage(job, plan, pool);
+  launch(job, w, queue_.stream());
+  if (job.norm) launch_norm(job, w);
+  pool.changed(job.args.layer, plan.block);
+  fetch(job, plan, steps);
+  for (Tap tap : kOuter) take_tap(job, tap, steps);
+  take_kept(job, plan, steps);
+  queue_.wait();
 }
 
-void WindowRun::upload(const WindowJob& job, const WindowPlan& plan) {
+void WindowRun::lay_out(const WindowJob& job, const WindowPlan& plan) {
+  const Model& m = job.model;
+  const std::size_t rows = plan.row_block.size(), chains = plan.block.size(), slots = plan.slots.size();
+  const std::size_t head = static_cast<std::size_t>(m.HV) * size_of(m.act_dtype), word = sizeof(std::uint64_t);
+  Layout at;
+  Places& p = places_;
+  p.row_block = at.add(4 * rows), p.mixed = at.add(rows), p.block = at.add(4 * chains);
+  p.first = at.add(4 * (chains + 1)), p.visit = at.add(4 * plan.visit.size());
+  p.segment = at.add(sizeof(Segment) * plan.segments.size()), p.look = at.add(4 * plan.look.size());
+  p.slot = at.add(sizeof(Slot) * slots), p.bytes = at.add(slots);
+  p.mixed_qkv = at.add(rows * static_cast<std::size_t>(m.dim()) * size_of(m.act_dtype));
+  p.a = at.add(rows * head), p.b = at.add(rows * head);
+  p.z = at.add(job.norm ? rows * head * static_cast<std::size_t>(m.V) : 0);
+  p.inputs_end = at.bytes();
+  for (Tap tap : kOuter)
+    p.taps[static_cast<std::size_t>(tap)] = at.add(tap_bytes(tap, m, static_cast<std::int64_t>(rows)));
+  for (Tap tap : kInner)
+    p.taps[static_cast<std::size_t>(tap)] = at.add(tap_bytes(tap, m, static_cast<std::int64_t>(rows)));
+  p.heads = at.add(slots * static_cast<std::size_t>(m.HV) * word), p.convs = at.add(slots * word);
+  p.kept = at.add(plan.with_bytes * m.state_bytes()), p.kept_conv = at.add(plan.with_bytes * m.conv_bytes());
+  p.all = at.bytes();
+  GDNSIM_CHECK(limit_ == 0 || plan.steps == 1 || p.all <= limit_);  // as steps_that_fit reckoned
+  device_.resize(p.all), host_in_.resize(p.inputs_end);
+  held_ = std::max(held_, p.all);
+}
+
+WindowView WindowRun::stage(const WindowJob& job, const WindowPlan& plan, const DevicePool& pool) {
+  lay_out(job, plan);
+  send_plan(job, plan);
+  send_flat(job, places_.mixed_qkv, &StepInputs::mixed_qkv);
+  send_flat(job, places_.a, &StepInputs::a);
+  send_flat(job, places_.b, &StepInputs::b);
+  if (job.norm) send_flat(job, places_.z, &StepInputs::z);
+  if (plan.has_inactive())  // the kernels leave their outputs alone
+    for (Tap tap : {Tap::conv_out, Tap::core_out})
+      queue_.fill(at(places_.taps[static_cast<std::size_t>(tap)]), 0,
+                  tap_bytes(tap, job.model, static_cast<std::int64_t>(plan.row_block.size())));
+  queue_.fill(at(places_.heads), 0, places_.kept - places_.heads);
+  return view(job, plan, pool);
+}
+
+void WindowRun::put(std::size_t place, std::span<const std::byte> bytes) {
+  copies_.add(host_in_.data() + place, bytes.data(), bytes.size());
+}
+
+/// The plan's arrays lie at the beginning, so they travel together.
+void WindowRun::send_plan(const WindowJob& job, const WindowPlan& plan) {
   std::vector<std::uint8_t> mixed;
   for (const StepPlan& step : job.args.plans)
     mixed.insert(mixed.end(), static_cast<std::size_t>(plan.rows),
                  step_preset(job.args.contracts.of(step.path)) == Preset::triton_mixed ? 1 : 0);
-  mixed_.upload(mixed);
-  row_block_.upload(plan.row_block), block_.upload(plan.block), first_.upload(plan.first);
-  visit_.upload(plan.visit), segment_.upload(plan.segments), look_.upload(plan.look);
-  slot_.upload(plan.slots), bytes_.upload(plan.bytes);
-  upload_flat(mixed_qkv_, job.args.inputs, &StepInputs::mixed_qkv);
-  upload_flat(a_, job.args.inputs, &StepInputs::a);
-  upload_flat(b_, job.args.inputs, &StepInputs::b);
-  if (job.norm) upload_flat(z_, job.args.inputs, &StepInputs::z);
+  const auto put_all = [this](std::size_t place, const auto& values) { put(place, std::as_bytes(std::span(values))); };
+  put_all(places_.row_block, plan.row_block), put_all(places_.mixed, mixed), put_all(places_.block, plan.block);
+  put_all(places_.first, plan.first), put_all(places_.visit, plan.visit), put_all(places_.segment, plan.segments);
+  put_all(places_.look, plan.look), put_all(places_.slot, plan.slots), put_all(places_.bytes, plan.bytes);
+  copies_.run();
+  queue_.copy(device_.data(), host_in_.data(), places_.mixed_qkv);
 }
 
-void WindowRun::upload_flat(Buffer& to, std::span<const StepInputs> inputs, Bytes StepInputs::*member) {
-  const std::size_t each = (inputs[0].*member).size();
-  to.resize(each * inputs.size());
-  for (std::size_t t = 0; t < inputs.size(); ++t) {
-    const Bytes& from = inputs[t].*member;
+/// One array of all steps: it is on its way while the next is gathered.
+void WindowRun::send_flat(const WindowJob& job, std::size_t place, Bytes StepInputs::*member) {
+  const std::size_t each = (job.args.inputs[0].*member).size();
+  for (std::size_t t = 0; t < job.args.inputs.size(); ++t) {
+    const Bytes& from = job.args.inputs[t].*member;
     GDNSIM_CHECK(from.size() == each);
-    if (each > 0) GDNSIM_CUDA(cudaMemcpy(to.data() + t * each, from.data(), each, cudaMemcpyHostToDevice));
+    put(place + t * each, from);
   }
+  copies_.run();
+  queue_.copy(at(place), host_in_.data() + place, each * job.args.inputs.size());
 }
 
-void WindowRun::prepare_outputs(const WindowJob& job, const WindowPlan& plan) {
-  const std::int64_t rows = static_cast<std::int64_t>(plan.row_block.size());
-  for (Tap tap : kOuter) taps_[static_cast<std::size_t>(tap)].resize(tap_bytes(tap, job.model, rows));
-  for (Tap tap : kInner) taps_[static_cast<std::size_t>(tap)].resize(tap_bytes(tap, job.model, rows));
-  if (plan.has_inactive())  // the kernels leave their outputs alone
-    for (Tap tap : {Tap::conv_out, Tap::core_out})
-      taps_[static_cast<std::size_t>(tap)].zero(tap_bytes(tap, job.model, rows));
-  const std::size_t slots = plan.slots.size();
-  heads_.zero(slots * static_cast<std::size_t>(job.model.HV) * sizeof(std::uint64_t));
-  convs_.zero(slots * sizeof(std::uint64_t));
-  if (!plan.wants_bytes()) return;
-  kept_.resize(slots * job.model.state_bytes());
-  kept_conv_.resize(slots * job.model.conv_bytes());
-}
-
-WindowView WindowRun::view(const WindowJob& job, const WindowPlan& plan, const DevicePool& pool) {
+WindowView WindowRun::view(const WindowJob& job, const WindowPlan& plan, const DevicePool& pool) const {
   const Contract& contract = job.args.contracts.of(job.args.plans[0].path);
+  const Places& p = places_;
   WindowView w{};
   w.step = view_of(job.model, contract, plan.rows);  // a norm's lanes may depend on the rows of a step
   w.step.shape.rows = static_cast<std::int64_t>(plan.row_block.size());
-  const auto words = [this](Tap tap) { return taps_[static_cast<std::size_t>(tap)].data(); };
-  const auto floats = [this](Tap tap) { return taps_[static_cast<std::size_t>(tap)].as<float>(); };
+  w.step.stream = queue_.made();
+  const auto words = [&](Tap tap) { return at(p.taps[static_cast<std::size_t>(tap)]); };
+  const auto floats = [&](Tap tap) { return reinterpret_cast<float*>(words(tap)); };
+  const auto numbers = [&](std::size_t place) { return reinterpret_cast<const std::int32_t*>(at(place)); };
+  const auto sums = [&](std::size_t place) { return reinterpret_cast<unsigned long long*>(at(place)); };
   w.step.params = job.params;
-  w.step.in = {row_block_.as<const std::int32_t>(), mixed_qkv_.data(), a_.data(), b_.data(), z_.data()};
+  w.step.in = {numbers(p.row_block), at(p.mixed_qkv), at(p.a), at(p.b), at(p.z)};
   w.step.pool = {pool.recurrent(job.args.layer), pool.conv(job.args.layer)};
   w.step.out.conv_out = words(Tap::conv_out), w.step.out.core_out = words(Tap::core_out);
   w.step.out.norm_out = words(Tap::norm_out), w.step.out.rstd = floats(Tap::rstd);
   w.step.out.q = floats(Tap::q), w.step.out.k = floats(Tap::k);
   w.step.out.beta = floats(Tap::beta), w.step.out.g = floats(Tap::g), w.step.out.decay = floats(Tap::decay);
   w.golden = step_preset(contract) == Preset::golden;
-  w.chains = static_cast<int>(plan.block.size());
-  w.segments = static_cast<int>(plan.segments.size());
-  w.slots = static_cast<int>(plan.slots.size());
-  w.longest = plan.longest();
-  w.mixed = mixed_.as<std::uint8_t>();
-  w.block = block_.as<std::int32_t>(), w.first = first_.as<std::int32_t>(), w.visit = visit_.as<std::int32_t>();
-  w.segment = segment_.as<Segment>(), w.look = look_.as<std::int32_t>(), w.slot = slot_.as<Slot>();
-  w.bytes = bytes_.as<std::uint8_t>();
-  w.kept = kept_.data(), w.kept_conv = kept_conv_.data();
-  w.heads = heads_.as<unsigned long long>(), w.convs = convs_.as<unsigned long long>();
+  w.chains = static_cast<int>(plan.block.size()), w.segments = static_cast<int>(plan.segments.size());
+  w.slots = static_cast<int>(plan.slots.size()), w.longest = plan.longest();
+  w.mixed = reinterpret_cast<const std::uint8_t*>(at(p.mixed));
+  w.block = numbers(p.block), w.first = numbers(p.first), w.visit = numbers(p.visit), w.look = numbers(p.look);
+  w.segment = reinterpret_cast<const Segment*>(at(p.segment)), w.slot = reinterpret_cast<const Slot*>(at(p.slot));
+  w.bytes = reinterpret_cast<const std::uint8_t*>(at(p.bytes));
+  w.kept = at(p.kept), w.kept_conv = at(p.kept_conv);
+  w.heads = sums(p.heads), w.convs = sums(p.convs);
   return w;
 }
 
-void WindowRun::launch(const WindowJob& job, const WindowView& w) {
+void WindowRun::launch(const WindowJob& job, const WindowView& staged, cudaStream_t stream) {
+  WindowView w = staged;
+  w.step.stream = stream;
   launch_window_prepare(w);
   launch_window_resident(w, job.multiprocessors);
   launch_window_looks(w);
   launch_window_roll(w);
+}
+
+void WindowRun::launch_norm(const WindowJob& job, const WindowView& w) {
   const Contract& contract = job.args.contracts.of(job.args.plans[0].path);
-  if (job.norm && fast_norm_refuses(contract, job.model).empty())
+  if (fast_norm_refuses(contract, job.model).empty())
     launch_norm_fast(w.step, norm_preset(contract) == Preset::golden);
-  else if (job.norm)
-    launch_norm(w.step);
-  GDNSIM_CUDA(cudaDeviceSynchronize());
+  else
+    cuda::launch_norm(w.step);
 }
 
-void WindowRun::download(const WindowJob& job, const WindowPlan& plan, std::span<WindowStep> steps) {
-  for (std::size_t t = 0; t < steps.size(); ++t)
-    for (Tap tap : kOuter) {
-      StepOutputs& outputs = steps[t].outputs;
-      if (!outputs.want.has(tap)) continue;
-      const bool there = job.norm || (tap != Tap::rstd && tap != Tap::norm_out);
-      const std::size_t each = there ? tap_bytes(tap, job.model, plan.rows) : 0;
-      outputs[tap].resize(each);
-      copy_out(outputs[tap].data(), taps_[static_cast<std::size_t>(tap)].data() + t * each, each);
-    }
+/// Asks for everything that somebody wants; it arrives piece by piece.
+void WindowRun::fetch(const WindowJob& job, const WindowPlan& plan, std::span<const WindowStep> steps) {
+  const auto rows = static_cast<std::int64_t>(plan.row_block.size());
+  const std::size_t looks = places_.all - places_.heads;
+  TapSet want;
+  for (const WindowStep& step : steps)
+    for (Tap tap : kOuter)
+      if (step.outputs.want.has(tap) && has_tap(job, tap)) want.add(tap);
+  Layout host;
+  for (Tap tap : kOuter)
+    if (want.has(tap)) out_at_[static_cast<std::size_t>(tap)] = host.add(tap_bytes(tap, job.model, rows));
+  looks_at_ = host.add(looks);
+  host_out_.resize(host.bytes());
+  for (Tap tap : kOuter) {
+    if (!want.has(tap)) continue;
+    const auto i = static_cast<std::size_t>(tap);
+    queue_.copy(host_out_.data() + out_at_[i], at(places_.taps[i]), tap_bytes(tap, job.model, rows));
+    tap_there_[i].set(queue_);
+  }
+  queue_.copy(host_out_.data() + looks_at_, at(places_.heads), looks);
+  looks_there_.set(queue_);
 }
 
-void WindowRun::download_kept(const WindowJob& job, const WindowPlan& plan, std::span<WindowStep> steps) {
-  const std::size_t HV = static_cast<std::size_t>(job.model.HV), slots = plan.slots.size();
-  std::vector<std::uint64_t> heads(slots * HV), convs(slots);
-  copy_out(heads.data(), heads_.data(), heads.size() * sizeof(std::uint64_t));
-  copy_out(convs.data(), convs_.data(), convs.size() * sizeof(std::uint64_t));
+void WindowRun::take_tap(const WindowJob& job, Tap tap, std::span<WindowStep> steps) {
+  const auto i = static_cast<std::size_t>(tap);
+  bool there = false;
+  for (std::size_t t = 0; t < steps.size(); ++t) {
+    if (!steps[t].outputs.want.has(tap)) continue;
+    Bytes& to = steps[t].outputs[tap];
+    to.resize(has_tap(job, tap) ? tap_bytes(tap, job.model, job.args.plans[t].rows()) : 0);
+    copies_.add(to.data(), host_out_.data() + out_at_[i] + t * to.size(), to.size());
+    there |= !to.empty();
+  }
+  if (there) tap_there_[i].wait();
+  copies_.run();
+}
+
+void WindowRun::take_kept(const WindowJob& job, const WindowPlan& plan, std::span<WindowStep> steps) {
+  looks_there_.wait();
+  const std::size_t HV = static_cast<std::size_t>(job.model.HV);
+  const auto here = [&](std::size_t place) { return host_out_.data() + looks_at_ + (place - places_.heads); };
+  const auto* heads = reinterpret_cast<const std::uint64_t*>(here(places_.heads));
+  const auto* convs = reinterpret_cast<const std::uint64_t*>(here(places_.convs));
   for (std::size_t t = 0; t < steps.size(); ++t)
     for (std::size_t i = 0; i < plan.kept[t].size(); ++i) {
       if (plan.kept[t][i] < 0) continue;
@@ -178,15 +269,15 @@ void WindowRun::download_kept(const WindowJob& job, const WindowPlan& plan, std:
       const Look& look = job.args.looks[t][i];
       KeptBlock& kept = steps[t].kept[i];
       kept.block = look.block;
-      kept.digest.heads.assign(heads.begin() + static_cast<std::ptrdiff_t>(slot * HV),
-                               heads.begin() + static_cast<std::ptrdiff_t>((slot + 1) * HV));
+      kept.digest.heads.assign(heads + slot * HV, heads + (slot + 1) * HV);
       kept.digest.conv = convs[slot];
       kept.digest.block = join_block(kept.digest.heads, kept.digest.conv);
+      kept.make_room(look.bytes, job.model);
       if (!look.bytes) continue;
-      kept.recurrent.resize(job.model.state_bytes()), kept.conv.resize(job.model.conv_bytes());
-      copy_out(kept.recurrent.data(), kept_.data() + slot * kept.recurrent.size(), kept.recurrent.size());
-      copy_out(kept.conv.data(), kept_conv_.data() + slot * kept.conv.size(), kept.conv.size());
+      copies_.add(kept.recurrent.data(), here(places_.kept) + slot * kept.recurrent.size(), kept.recurrent.size());
+      copies_.add(kept.conv.data(), here(places_.kept_conv) + slot * kept.conv.size(), kept.conv.size());
     }
+  copies_.run();
 }
 
 }  // namespace gdnsim::cuda

@@ -10,32 +10,13 @@
 #include <memory>
 #include <string>
 
-#include "support/one_layer.hpp"
-#include "support/skip.hpp"
+#include "kernel/sides.hpp"
 
 using namespace gdnsim;
 using namespace gdnsim::second;
+using namespace gdnsim::test;
 
 namespace {
-
-/// The backend, or nullptr and why not.
-std::unique_ptr<Backend> try_cuda(std::string& reason) {
-  try {
-    return make_cuda({});
-  } catch (const Error& problem) {
-    reason = problem.what();
-    return nullptr;
-  }
-}
-
-/// Leaves the case unless there is a device. What is missing is told; the allowed reason is the plain one.
-#define CUDA_OR_SKIP(name)                   \
-  std::string name##_reason;                 \
-  const auto name = try_cuda(name##_reason); \
-  if (name == nullptr) {                     \
-    MESSAGE(name##_reason);                  \
-    GDNSIM_SKIP(test::kNoGpu);               \
-  }
 
 struct Dims {
   int H, HV, K, V, W;
@@ -63,53 +44,6 @@ second::Recipe recipe_of(const Dims& dims, const Types& types, unsigned n, std::
   recipe.hostile_in = hostile_in;
   recipe.name = "recipe " + std::to_string(n);
   return recipe;
-}
-
-TapSet every_tap() {
-  TapSet taps;
-  for (std::size_t t = 0; t < kTaps; ++t)
-    if (static_cast<Tap>(t) != Tap::state && static_cast<Tap>(t) != Tap::conv_state) taps.add(static_cast<Tap>(t));
-  return taps;
-}
-
-/// One backend with its pool, filled as the stream says.
-struct Side {
-  Backend& backend;
-  std::unique_ptr<Pool> pool;
-  StepOutputs outputs;
-
-  Side(Backend& backend_, OneLayer& stream) : backend(backend_), pool(backend_.make_pool(stream.model(), {0})) {
-    backend.prepare(stream, {0});
-    outputs.want = every_tap();
-    for (std::int32_t b = 0; b < stream.model().num_blocks; ++b) {
-      const Block block = stream.random_block(static_cast<std::uint64_t>(b));
-      pool->write(0, b, block.recurrent, block.conv);
-    }
-  }
-};
-
-struct Compared {
-  std::uint64_t elements = 0;
-};
-
-void compare_bytes(const Bytes& got, const Bytes& want, DType type, const std::string& what, Compared& total) {
-  CAPTURE(what);
-  CHECK(first_difference(got, want, size_of(type)) == "");
-  total.elements += want.size() / size_of(type);
-}
-
-void compare_sides(const Side& got, const Side& want, const Model& model, Compared& total) {
-  for (std::size_t t = 0; t < kTaps; ++t) {
-    const Tap tap = static_cast<Tap>(t);
-    compare_bytes(got.outputs[tap], want.outputs[tap], shape_of(tap, model).type, std::string(name_of(tap)), total);
-  }
-  Block a{Bytes(model.state_bytes()), Bytes(model.conv_bytes())}, b = a;
-  for (std::int32_t block = 0; block < model.num_blocks; ++block) {
-    got.pool->read(0, block, a.recurrent, a.conv);
-    want.pool->read(0, block, b.recurrent, b.conv);
-    compare_bytes(a.recurrent, b.recurrent, model.state_dtype, "state of block " + std::to_string(block), total);
-    compare_bytes(a.conv, b.conv, model.conv_state_dtype, "conv state of block " + std::to_string(block), total);
-  }
 }
 
 /// A few steps of one recipe on both sides, state carried.

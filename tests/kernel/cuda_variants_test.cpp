@@ -13,6 +13,7 @@
 #include <string>
 #include <vector>
 
+#include "cuda/limits.hpp"
 #include "cuda/variants.hpp"
 #include "support/one_layer.hpp"
 #include "support/skip.hpp"
@@ -231,45 +232,66 @@ std::unique_ptr<Backend> try_variant(std::string_view name, std::string& reason)
   }
 }
 
+/// The rows of the table that this device has, each with its backend; none without a device.
+struct Table {
+  std::vector<const cuda::Variant*> rows;
+  std::vector<std::unique_ptr<Backend>> backends;
+
+  Table() {
+    for (const cuda::Variant& variant : cuda::variants()) {
+      if (variant.name == "resident") continue;  // its single steps are the fused one's; its windows below
+      std::string reason;
+      auto backend = try_variant(variant.name, reason);
+      if (backend == nullptr) MESSAGE(reason);
+      if (backend == nullptr && rows.empty()) return;
+      if (backend == nullptr) continue;  // this device has the others
+      rows.push_back(&variant);
+      backends.push_back(std::move(backend));
+    }
+  }
+};
+
+/// Every variant and preset over one case: adds to [variants][presets].
+void compare_all(const Table& table, unsigned n, std::vector<std::vector<Tally>>& tallies) {
+  const std::span<const Contract> presets = contract_presets();
+  Case start(recipe_of(kDims[n % std::size(kDims)], n), n, n % 4 == 3 ? 9 : 4);
+  for (std::size_t c = 0; c < presets.size(); ++c) {
+    std::vector<Backend*> willing;
+    std::vector<Tally*> theirs;
+    for (std::size_t r = 0; r < table.rows.size(); ++r) {
+      const bool refused = table.rows[r]->refuses(presets[c], start.stream.model()) != "";
+      tallies[r][c].refused += refused;
+      if (!refused) willing.push_back(table.backends[r].get()), theirs.push_back(&tallies[r][c]);
+    }
+    const std::uint64_t elements = compare(willing, start, presets[c], 3);
+    for (Tally* tally : theirs) tally->elements += elements;
+  }
+}
+
 }  // namespace
 
 TEST_CASE("cuda variants: every one gives golden's bits, twice") {
-  std::vector<const cuda::Variant*> rows;
-  std::vector<std::unique_ptr<Backend>> backends;
-  for (const cuda::Variant& variant : cuda::variants()) {
-    if (variant.name == "resident") continue;  // its single steps are the fused one's; its windows below
-    std::string reason;
-    auto backend = try_variant(variant.name, reason);
-    if (backend == nullptr) MESSAGE(reason);
-    if (backend == nullptr && rows.empty()) GDNSIM_SKIP(test::kNoGpu);
-    if (backend == nullptr) continue;  // this device has the others
-    rows.push_back(&variant);
-    backends.push_back(std::move(backend));
-  }
+  const Table table;
+  if (table.rows.empty()) GDNSIM_SKIP(test::kNoGpu);
   const std::span<const Contract> presets = contract_presets();
-  std::vector<std::vector<Tally>> tallies(rows.size(), std::vector<Tally>(presets.size()));
+  std::vector<std::vector<Tally>> tallies(table.rows.size(), std::vector<Tally>(presets.size()));
   constexpr unsigned kCases = 60;
-  for (unsigned n = 0; n < kCases; ++n) {
-    Case start(recipe_of(kDims[n % std::size(kDims)], n), n, n % 4 == 3 ? 9 : 4);
-    for (std::size_t c = 0; c < presets.size(); ++c) {
-      std::vector<Backend*> willing;
-      std::vector<Tally*> theirs;
-      for (std::size_t r = 0; r < rows.size(); ++r) {
-        const bool refused = rows[r]->refuses(presets[c], start.stream.model()) != "";
-        tallies[r][c].refused += refused;
-        if (!refused) willing.push_back(backends[r].get()), theirs.push_back(&tallies[r][c]);
-      }
-      const std::uint64_t elements = compare(willing, start, presets[c], 3);
-      for (Tally* tally : theirs) tally->elements += elements;
-    }
-  }
-  for (std::size_t r = 0; r < rows.size(); ++r)
+  for (unsigned n = 0; n < kCases; ++n) compare_all(table, n, tallies);
+  for (std::size_t r = 0; r < table.rows.size(); ++r)
     for (std::size_t c = 0; c < presets.size(); ++c) {
       const Tally& tally = tallies[r][c];
-      MESSAGE(rows[r]->name << ", " << presets[c].name << ": elements compared " << tally.elements << ", cases refused "
-                            << tally.refused);
+      MESSAGE(table.rows[r]->name << ", " << presets[c].name << ": elements compared " << tally.elements
+                                  << ", cases refused " << tally.refused);
       CHECK((tally.elements > 1000000 || tally.refused == kCases));
     }
+}
+
+TEST_CASE("cuda variants: a few cases of each, which sanitizers have the time for") {
+  const Table table;
+  if (table.rows.empty()) GDNSIM_SKIP(test::kNoGpu);
+  std::vector<std::vector<Tally>> tallies(table.rows.size(), std::vector<Tally>(contract_presets().size()));
+  for (const unsigned n : {0u, 1u, 2u, 3u}) compare_all(table, n, tallies);
+  for (const std::vector<Tally>& presets : tallies) CHECK(presets[0].elements > 0);
 }
 
 TEST_CASE("cuda variants: real shapes, state carried") {
@@ -302,7 +324,7 @@ TEST_CASE("cuda variants: a window of known steps, with looks, gives golden's bi
     }
   }
   for (std::size_t c = 0; c < kNames.size(); ++c) {
-    MESSAGE(kNames[c] << ": elements compared " << elements[c]);
+    MESSAGE(std::string(kNames[c]) << ": elements compared " << elements[c]);
     CHECK(elements[c] > 1000000);
   }
 }
@@ -317,6 +339,21 @@ TEST_CASE("cuda variants: a window of real shapes") {
     for (const char* name : {"golden", "triton-sm90"}) {
       elements += compare_window(*backend, wide, contract_set(name), 6);
       elements += compare_window(*backend, narrow, contract_set(name), 24);
+    }
+  }
+  MESSAGE("elements compared " << elements);
+}
+
+TEST_CASE("cuda variants: a window with little memory goes in slices, with golden's bits") {
+  std::string reason;
+  if (try_variant("resident", reason) == nullptr) GDNSIM_SKIP(test::kNoGpu);
+  std::uint64_t elements = 0;
+  for (const std::size_t kilobytes : {1u, 100u, 300u, 1000u, 3000u}) {  // a step takes about 100, one with looks more
+    CAPTURE(kilobytes);
+    const auto backend = cuda::make_limited({}, kilobytes << 10);
+    for (unsigned n : {0u, 1u, 4u, 8u}) {
+      Case start(recipe_of(kDims[n], n), n, 4);
+      elements += compare_window(*backend, start, contract_set("triton-sm90"), 11);
     }
   }
   MESSAGE("elements compared " << elements);

@@ -1,0 +1,249 @@
+// What `gdnsim bench` measures of the CUDA backend: every variant of the table, on the device alone and as the program runs it.
+#include "gdnsim/bench.hpp"
+
+#include <algorithm>
+#include <chrono>
+#include <cmath>
+#include <functional>
+
+#include "bench_scene.hpp"
+#include "device_pool.hpp"
+#include "gdnsim/error.hpp"
+#include "layer.hpp"
+#include "step_run.hpp"
+#include "variants.hpp"
+#include "window_run.hpp"
+
+namespace gdnsim {
+namespace {
+
+using namespace cuda;
+
+constexpr const char* kPresets[] = {"golden", "triton-sm90", "triton-sm90-mixed"};
+constexpr int kCalls = 20;  // in a graph that repeats one step
+
+struct Times {
+  double median, best;
+};
+
+Times times_from(std::vector<double> samples) {
+  std::ranges::sort(samples);
+  return {samples[samples.size() / 2], samples.front()};
+}
+
+/// On the device alone: a graph of so many calls, replayed. Seconds of one call.
+Times graph_times(Queue& queue, double seconds, int calls, const std::function<void(int)>& call) {
+  for (int i = 0; i < calls; ++i) call(i);  // the kernels are loaded, the caches filled
+  queue.wait();
+  const Graph graph = Graph::record(queue, [&] {
+    for (int i = 0; i < calls; ++i) call(i);
+  });
+  Mark begin, end;
+  std::vector<double> samples;
+  int replays = 1;
+  double spent = 0;
+  for (bool first = true; first || samples.size() < 3 || spent < seconds; first = false) {
+    begin.set(queue);
+    for (int i = 0; i < replays; ++i) graph.launch(queue);
+    end.set(queue);
+    const double sample = end.seconds_since(begin);
+    if (first)
+      replays = std::clamp(static_cast<int>(2e-3 / sample), 1, 200);
+    else
+      samples.push_back(sample / replays / calls);
+    spent += sample;
+  }
+  return times_from(std::move(samples));
+}
+
+/// As a caller sees it. Seconds of one call.
+Times call_times(double seconds, const std::function<void()>& call) {
+  using Clock = std::chrono::steady_clock;
+  for (int i = 0; i < 3; ++i) call();  // memory grows, kernels are loaded, what repeats is recorded
+  std::vector<double> samples;
+  const auto start = Clock::now();
+  for (auto begin = start; samples.size() < 3 || std::chrono::duration<double>(begin - start).count() < seconds;) {
+    call();
+    const auto end = Clock::now();
+    samples.push_back(std::chrono::duration<double>(end - begin).count());
+    begin = end;
+  }
+  return times_from(std::move(samples));
+}
+
+/// Bytes a second, read and written together, of a kernel that changes two gigabytes in place.
+double memory_rate(double seconds) {
+  constexpr std::size_t bytes = std::size_t{2} << 30;
+  Queue queue;
+  Buffer words(bytes);
+  words.zero(bytes);
+  return 2.0 * bytes /
+         graph_times(queue, seconds, 4, [&](int) { launch_change(words.data(), bytes, queue.stream()); }).median;
+}
+
+/// What a step must move, beside parameters: state and window in and out, x, a, b, conv_out and core_out.
+double step_bytes(const Model& m, int rows) {
+  const double state = 2.0 * static_cast<double>(m.state_bytes() + m.conv_bytes());
+  return rows * (state + 2.0 * (2.0 * static_cast<double>(m.dim()) + 1.0 * m.HV * m.V + 2.0 * m.HV));
+}
+/// Of the gated norm: core_out, z and norm_out.
+double norm_bytes(const Model& m, int rows) { return 6.0 * rows * m.HV * m.V; }
+
+/// All measures of one batch size, state type and contract.
+class CaseBench {
+ public:
+  CaseBench(const BenchOptions& options, const DeviceInfo& device, double rate, const BenchInputs& inputs,
+            std::vector<Measure>& measures)
+      : options_(options), device_(device), rate_(rate), in_(inputs), measures_(measures) {}
+
+  void run(const Variant& variant) {
+    const bool windows = variant.name == "resident";
+    std::string why = variant.refuses(in_.contracts().decode, in_.model());
+    std::unique_ptr<Backend> backend;
+    try {
+      if (why.empty()) backend = make_variant(options_.backend, variant.name, false);
+    } catch (const Error& reason) {
+      why = reason.what();
+    }
+    if (!why.empty()) {
+      for (const char* stage : {"kernels", "step"}) add(stage, variant).skipped = why;
+      return;
+    }
+    backend->prepare(in_.stream(), {0});
+    in_.require_golden(*backend, "variant " + std::string(variant.name));
+    windows ? whole_windows(variant, *backend) : whole_steps(variant, *backend);
+    windows ? resident(variant) : kernels(variant);
+  }
+
+ private:
+  Measure& add(const std::string& stage, const Variant& variant) {
+    Measure& m = measures_.emplace_back();
+    m.stage = stage, m.variant = variant.name, m.contract = in_.contracts().decode.name;
+    m.shape = bench_shape(in_.model(), in_.rows());
+    return m;
+  }
+  void measured(const std::string& stage, const Variant& variant, const Times& times, int steps, double bytes) {
+    Measure& m = add(stage, variant);
+    m.seconds = times.median / steps, m.best = times.best / steps;
+    if (bytes == 0) return;
+    m.floor = bytes / rate_;
+    m.floor_is =
+        "all bytes at " + std::to_string(std::lround(rate_ / 1e9)) + " GB/s, measured by reading and writing in place";
+  }
+
+  /// Steps as the program runs them one by one: inputs up, kernels, taps down.
+  void whole_steps(const Variant& variant, Backend& backend) {
+    const auto pool = backend.make_pool(in_.model(), {0});
+    in_.fill(*pool);
+    StepOutputs outputs;
+    std::size_t next = 0;
+    const auto step = [&] {
+      const std::size_t t = next++ % in_.plans.size();
+      const StepPlan& plan = in_.plans[t];
+      backend.step({0, plan, in_.inputs[t], in_.contracts().of(plan.path)}, *pool, outputs);
+    };
+    measured("step", variant, call_times(options_.seconds, step), 1,
+             step_bytes(in_.model(), in_.rows()) + norm_bytes(in_.model(), in_.rows()));
+  }
+
+  /// The same, many at once.
+  void whole_windows(const Variant& variant, Backend& backend) {
+    const auto pool = backend.make_pool(in_.model(), {0});
+    in_.fill(*pool);
+    const std::vector<std::vector<Look>> nobody(in_.plans.size());
+    std::vector<WindowStep> steps(in_.plans.size());
+    const WindowArgs args{0, in_.plans, in_.inputs, in_.contracts(), nobody};
+    measured("window", variant, call_times(options_.seconds, [&] { backend.steps(args, *pool, steps); }), in_.steps(),
+             0);
+  }
+
+  /// On the device alone: conv update to recurrence, on the same blocks again and again, or on others each time, and the norm.
+  void kernels(const Variant& variant) {
+    Model model = in_.model();
+    const std::size_t block = model.state_bytes() + model.conv_bytes(), rows = static_cast<std::size_t>(in_.rows());
+    const std::size_t sets = std::clamp<std::size_t>(3 * device_.cache / (rows * block) + 1, 2, 64);
+    model.num_blocks = static_cast<std::int64_t>(1 + rows * sets);
+    DevicePool pool(model, {0}, device_.number);
+    in_.fill(pool);
+    for (std::size_t to = rows + 1; to <= rows * sets; ++to)
+      pool.copy(0, static_cast<std::int32_t>((to - 1) % rows + 1), static_cast<std::int32_t>(to));
+    const Layer layer(in_.stream().params(0), true);
+    StepRun run(device_, variant.name, false);
+    Queue queue;
+    const auto job = [&](std::size_t set) -> StepJob {
+      return {model,
+              in_.contracts().decode,
+              layer.pointers(),
+              {pool.recurrent(0) + set * rows * model.state_bytes(), pool.conv(0) + set * rows * model.conv_bytes()},
+              true,
+              {Tap::conv_out, Tap::core_out, Tap::norm_out},
+              in_.rows()};
+    };
+    run.stage(job(0), in_.plans[0].block, in_.inputs[0]);
+    run.send();
+    const double bytes = step_bytes(model, in_.rows()), seconds = options_.seconds;
+    const auto same = [&](int) { run.launch_step(job(0), queue.stream()); };
+    const auto other = [&](int i) { run.launch_step(job(static_cast<std::size_t>(i)), queue.stream()); };
+    const auto norm = [&](int) { run.launch_norm(job(0), queue.stream()); };
+    measured("kernels", variant, graph_times(queue, seconds, kCalls, same), 1, bytes);
+    measured("cold", variant, graph_times(queue, seconds, static_cast<int>(sets), other), 1, bytes);
+    if (variant.name == "plain" || variant.name == "fused")  // the others have the fused one's
+      measured("norm", variant, graph_times(queue, seconds, kCalls, norm), 1, norm_bytes(model, in_.rows()));
+  }
+
+  /// On the device alone: all kernels of a window but the norm, no looks.
+  void resident(const Variant& variant) {
+    DevicePool pool(in_.model(), {0}, device_.number);
+    in_.fill(pool);
+    const Layer layer(in_.stream().params(0), true);
+    const std::vector<std::vector<Look>> nobody(in_.plans.size());
+    const WindowArgs args{0, in_.plans, in_.inputs, in_.contracts(), nobody};
+    const WindowJob job{in_.model(), args, layer.pointers(), true, device_.multiprocessors};
+    WindowRun run(0);
+    Queue queue;
+    const WindowView view = run.stage(job, plan_window(in_.plans, nobody), pool);
+    GDNSIM_CUDA(cudaDeviceSynchronize());
+    const auto window = [&](int) { run.launch(job, view, queue.stream()); };
+    measured("kernels", variant, graph_times(queue, options_.seconds, 1, window), in_.steps(), 0);
+    set_issue_floor(measures_.back());
+  }
+
+  /// Each state element takes so many f32 instructions a step (rule A2.5); every lane can issue one a clock.
+  void set_issue_floor(Measure& m) const {
+    const Contract& contract = in_.contracts().decode;
+    const Model& model = in_.model();
+    const bool fused = contract.update == Update::fma && contract.state_dot.product == Product::fma;
+    const int each = fused ? 4 : 7, lanes = device_.major == 8 && device_.minor == 0 ? 64 : 128;
+    int kilohertz = 0;
+    GDNSIM_CUDA(cudaDeviceGetAttribute(&kilohertz, cudaDevAttrClockRate, device_.number));
+    const double elements = 1.0 * in_.rows() * model.HV * model.V * model.K;
+    m.floor = each * elements / (1e3 * kilohertz * device_.multiprocessors * lanes);
+    m.floor_is = std::to_string(each) + " f32 instructions a state element at the highest clock";
+  }
+
+  const BenchOptions& options_;
+  const DeviceInfo& device_;
+  const double rate_;
+  const BenchInputs& in_;
+  std::vector<Measure>& measures_;
+};
+
+}  // namespace
+
+std::vector<Measure> bench_cuda(const BenchOptions& options) {
+  const DeviceInfo device = open_device(options.backend.device);
+  const double rate = memory_rate(options.seconds);
+  std::vector<Measure> measures;
+  for (DType state : options.states)
+    for (int rows : options.rows) {
+      BenchInputs inputs(options, state, rows);
+      for (const char* preset : kPresets) {
+        inputs.set_contract(preset);
+        CaseBench bench(options, device, rate, inputs, measures);
+        for (const Variant& variant : variants()) bench.run(variant);
+      }
+    }
+  return measures;
+}
+
+}  // namespace gdnsim
