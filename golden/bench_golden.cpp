@@ -88,10 +88,10 @@ class VariantBench {
   }
 
   /// The least that the recurrence of so many rows takes on so many threads.
-  void set_floor(Measure& m, const Contract& contract, const Model& model, int rows, int threads) const {
+  void set_floor(Measure& m, const Contract& contract, const Model& model, int rows, int threads, double peak) const {
     if (variant_.kernels == nullptr) return;
     const int each = golden::instructions_a_vector(contract);
-    m.floor = rows * each * golden::state_vectors(variant_, model) / peak_ / threads;
+    m.floor = rows * each * golden::state_vectors(variant_, model) / peak / threads;
     m.floor_is = std::to_string(each) + " f32 instructions a state vector at the measured peak of " +
                  (threads == 1 ? "a thread" : std::to_string(threads) + " threads");
   }
@@ -100,8 +100,9 @@ class VariantBench {
     Measure& m = add("recurrence", contracts.decode, model, 1);
     if (m.skipped.empty() && variant_.kernels == nullptr) m.skipped = "has no kernel that keeps the state at hand";
     if (!m.skipped.empty()) return;
-    set_times(m, golden::recurrence_times(variant_, contracts.decode, model, options_.seconds), 1);
-    set_floor(m, contracts.decode, model, 1, 1);
+    const golden::Recurrence found = golden::recurrence_times(variant_, contracts.decode, model, options_.seconds);
+    set_times(m, found.times, 1);
+    set_floor(m, contracts.decode, model, 1, 1, found.peak);
   }
 
   void steps(const ContractSet& contracts, const Model& model, int rows) {
@@ -113,7 +114,7 @@ class VariantBench {
         set_times(m, golden::times_of(options_.seconds, [&] { scene.step(); }), 1);
       else
         set_times(m, golden::times_of(options_.seconds, [&] { scene.window(); }), kWindowSteps);
-      set_floor(m, contracts.decode, model, rows, threads_);
+      set_floor(m, contracts.decode, model, rows, threads_, peak_);
     }
   }
 

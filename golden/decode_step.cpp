@@ -223,7 +223,12 @@ void gates(const StepContext& context, int row, int head, Values& values) {
   values.beta[at] = canonical(beta);
 }
 
-void recurrent_head(const StepContext& context, int row, int head, std::byte* state, Values& values) {
+bool store_rounds(const Model& model, const Contract& contract) {
+  return model.state_dtype != DType::f32 || contract.state_store == StateStore::bf16;
+}
+
+void recurrent_head(const StepContext& context, int row, int head, std::byte* state, const HeldState& held,
+                    Values& values) {
   const Model& model = context.model;
   const Contract& contract = context.contract;
   const std::int64_t K = model.K, V = model.V, at = 1LL * row * model.HV + head;
@@ -235,7 +240,10 @@ void recurrent_head(const StepContext& context, int row, int head, std::byte* st
   Row S(K);  // one row of the state, f32
   for (std::int64_t i = 0; i < V; ++i) {
     const float v = widened(model.act_dtype, values.conv_out.data(), in_v + i);
-    widen(model.state_dtype, state, i * K, K, S.data());
+    if (held.read)
+      std::memcpy(S.data(), held.S + i * K, static_cast<std::size_t>(K) * sizeof(float));
+    else
+      widen(model.state_dtype, state, i * K, K, S.data());
 
     S = decay * S;
     const float dot_k = dot(context.state_order, S.data(), k.data());
@@ -249,6 +257,7 @@ void recurrent_head(const StepContext& context, int row, int head, std::byte* st
     values.dot_k[at * V + i] = canonical(dot_k);
     values.u[at * V + i] = canonical(u);
     store(model.act_dtype, values.core_out.data(), at * V + i, out);
+    if (held.write) std::memcpy(held.S + i * K, S.data(), static_cast<std::size_t>(K) * sizeof(float));
     if (contract.state_store == StateStore::bf16) S = S.unaryExpr([](float x) { return rounded_to(DType::bf16, x); });
     store_row(model.state_dtype, state, i * K, K, S.data());
   }

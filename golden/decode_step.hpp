@@ -51,8 +51,17 @@ void conv_update(const StepContext& context, int row, std::int64_t begin, std::i
 void normalise_head(const StepContext& context, int row, int head, Values& values);
 /// beta, g and decay of one value head.
 void gates(const StepContext& context, int row, int head, Values& values);
+/// Does a store round the state? Then a launch of several drafts goes on from what the kernel holds, not from what it stored.
+bool store_rounds(const Model& model, const Contract& contract);
+/// One head's state as the kernel holds it within a launch of several drafts (rule A9): f32 [V, K].
+struct HeldState {
+  float* S = nullptr;  // null: nothing is held
+  bool read = false;   // the draft before left it there
+  bool write = false;  // another draft follows
+};
 /// The recurrence of one value head on its state [V, K]: dot_k, u, core_out, and the state stored.
-void recurrent_head(const StepContext& context, int row, int head, std::byte* state, Values& values);
+void recurrent_head(const StepContext& context, int row, int head, std::byte* state, const HeldState& held,
+                    Values& values);
 /// Gated norm of one value head, active or not (rule N1).
 void gated_norm(const StepContext& context, int row, int head, Values& values);
 

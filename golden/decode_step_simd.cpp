@@ -12,8 +12,8 @@ std::int64_t larger(std::int64_t a, std::int64_t b) { return a > b ? a : b; }
 
 std::int64_t scratch_floats(const Rules& rules) {
   const Model& model = *rules.model;
-  const std::int64_t orders = larger(dot_scratch(rules.qk_order), dot_scratch(rules.state_order));
-  return (larger(model.K + orders, 2LL * model.V + dot_scratch(rules.norm_order)) + 1) * kWidth;
+  const std::int64_t qk = model.K + dot_scratch(rules.qk_order), norm = 2LL * model.V + dot_scratch(rules.norm_order);
+  return (larger(recurrent_scratch(rules), larger(qk, norm)) + 1) * kWidth;
 }
 
 template <class Function_>

@@ -53,14 +53,15 @@ class Golden final : public Backend {
     auto* host = dynamic_cast<HostPool*>(&pool);
     GDNSIM_CHECK(host != nullptr);
     const Layer& layer = layers_.at(args.layer);
-    if (window_) {
+    const bool held = args.plan.in_launch() && golden::store_rounds(model_, args.contract);
+    if (window_ && !held) {
       const WindowItem item{args.plan, args.inputs, args.contract, outputs, {}, nullptr};
       return window_->run(args.layer, layer.weights, layer.norm, *host, {&item, 1});
     }
     values_.resize(model_, args.plan.rows());
     const StepContext context(model_, layer.weights, args.contract, args.plan, args.inputs);
     run_conv(context, *host, args.layer);
-    run_heads(context, *host, args.layer);
+    run_heads(context, *host, args.layer, held);
     if (layer.norm) run_norm(context);
     export_taps(layer.norm, outputs);
   }
@@ -102,8 +103,12 @@ class Golden final : public Backend {
       }
   }
 
-  void run_heads(const StepContext& context, HostPool& pool, int layer) {
-    const std::int64_t head_bytes = 1LL * model_.V * model_.K * static_cast<std::int64_t>(size_of(model_.state_dtype));
+  /// `held`: within a launch each head goes on from what it holds, by row number (rule A9).
+  void run_heads(const StepContext& context, HostPool& pool, int layer, bool held) {
+    const std::int64_t head_size = 1LL * model_.V * model_.K,
+                       head_bytes = head_size * static_cast<std::int64_t>(size_of(model_.state_dtype));
+    std::vector<float>& held_states = held_[layer];
+    if (held) held_states.resize(static_cast<std::size_t>(context.plan.rows() * model_.state_elements()));
 #pragma omp parallel for collapse(2) num_threads(threads_) schedule(dynamic)
     for (int row = 0; row < context.plan.rows(); ++row)
       for (int head = 0; head < model_.H; ++head)
@@ -114,7 +119,9 @@ class Golden final : public Backend {
         const std::int32_t block = context.plan.block[static_cast<std::size_t>(row)];
         if (block < 0) continue;
         gates(context, row, head, values_);
-        recurrent_head(context, row, head, pool.recurrent(layer, block).data() + head * head_bytes, values_);
+        const golden::HeldState state{held ? held_states.data() + (1LL * row * model_.HV + head) * head_size : nullptr,
+                                      held && context.plan.draft > 0, held && !context.plan.last_draft};
+        recurrent_head(context, row, head, pool.recurrent(layer, block).data() + head * head_bytes, state, values_);
       }
   }
 
@@ -151,8 +158,9 @@ class Golden final : public Backend {
   const Variant& variant_;
   Model model_;
   std::map<int, Layer> layers_;
-  Values values_;                   // plain
-  std::unique_ptr<Window> window_;  // the vector variants
+  Values values_;                           // plain
+  std::map<int, std::vector<float>> held_;  // by layer: [B, HV, V, K] between the drafts of a launch
+  std::unique_ptr<Window> window_;          // the vector variants
 };
 
 }  // namespace

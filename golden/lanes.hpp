@@ -10,6 +10,7 @@
 
 #include <cstddef>
 #include <cstdint>
+#include <utility>
 
 #define GDNSIM_LANE inline __attribute__((always_inline))
 #define GDNSIM_LEAF __attribute__((always_inline))  // after a lambda's parameters
@@ -46,7 +47,22 @@ GDNSIM_LANE bool any(I mask) { return _mm512_movepi32_mask((__m512i)mask) != 0; 
 GDNSIM_LANE F fma(F a, F b, F c) { return _mm512_fmadd_ps(a, b, c); }
 GDNSIM_LANE D near_fma(D a, D b, D c) { return _mm512_fmadd_pd(a, b, c); }
 GDNSIM_LANE F root(F x) { return _mm512_sqrt_ps(x); }
-GDNSIM_LANE U gather(const std::int32_t* base, U index) { return (U)_mm512_i32gather_epi32((__m512i)index, base, 4); }
+GDNSIM_LANE __m512i look_up_32(const std::int32_t* table, U index) {
+  return _mm512_permutex2var_epi32(_mm512_load_si512(table), (__m512i)index, _mm512_load_si512(table + 16));
+}
+/// table[index], the table 64-byte aligned: permutations of its vectors are faster than a gather.
+template <int kRows>
+GDNSIM_LANE U look_up(const std::int32_t (&table)[kRows], U index) {
+  static_assert(kRows == 64 || kRows == 128);
+  const __mmask16 odd = _mm512_test_epi32_mask((__m512i)index, _mm512_set1_epi32(32));
+  const auto of_64 = [&](const std::int32_t* from) GDNSIM_LEAF {
+    return _mm512_mask_blend_epi32(odd, look_up_32(from, index), look_up_32(from + 32, index));
+  };
+  const __m512i low = of_64(table);
+  if constexpr (kRows == 64) return (U)low;
+  const __mmask16 upper = _mm512_test_epi32_mask((__m512i)index, _mm512_set1_epi32(64));
+  return (U)_mm512_mask_blend_epi32(upper, low, of_64(table + kRows - 64));
+}
 GDNSIM_LANE F from_int(I x) { return _mm512_cvtepi32_ps((__m512i)x); }
 GDNSIM_LANE I to_int(F x) { return (I)_mm512_cvttps_epi32(x); }
 GDNSIM_LANE Wide widen(F x) {
@@ -70,6 +86,13 @@ GDNSIM_LANE void store16(void* words, U x) {
 }
 /// The product of the low halves of each 64-bit lane.
 GDNSIM_LANE L multiply_low(L a, L b) { return (L)_mm512_mul_epu32((__m512i)a, (__m512i)b); }
+/// The product of the low halves of each lane, as signed numbers. One upper half of the two must be 0.
+GDNSIM_LANE U multiply_16(U a, U b) { return (U)_mm512_madd_epi16((__m512i)a, (__m512i)b); }
+/// sum + x where y has the bit
+GDNSIM_LANE U add_where(U y, std::uint32_t bit, U sum, U x) {
+  const __mmask16 mask = _mm512_test_epi32_mask((__m512i)y, (__m512i)all(bit));
+  return (U)_mm512_mask_add_epi32((__m512i)sum, mask, (__m512i)sum, (__m512i)x);
+}
 GDNSIM_LANE F first_of_two(F a, F b) { return _mm512_unpacklo_ps(a, b); }
 GDNSIM_LANE F last_of_two(F a, F b) { return _mm512_unpackhi_ps(a, b); }
 GDNSIM_LANE F first_pairs(F a, F b) { return (F)_mm512_unpacklo_pd((__m512d)a, (__m512d)b); }
@@ -83,7 +106,10 @@ GDNSIM_LANE bool any(I mask) { return _mm256_movemask_ps((__m256)mask) != 0; }
 GDNSIM_LANE F fma(F a, F b, F c) { return _mm256_fmadd_ps(a, b, c); }
 GDNSIM_LANE D near_fma(D a, D b, D c) { return _mm256_fmadd_pd(a, b, c); }
 GDNSIM_LANE F root(F x) { return _mm256_sqrt_ps(x); }
-GDNSIM_LANE U gather(const std::int32_t* base, U index) { return (U)_mm256_i32gather_epi32(base, (__m256i)index, 4); }
+template <int kRows>
+GDNSIM_LANE U look_up(const std::int32_t (&table)[kRows], U index) {
+  return (U)_mm256_i32gather_epi32(table, (__m256i)index, 4);
+}
 GDNSIM_LANE F from_int(I x) { return _mm256_cvtepi32_ps((__m256i)x); }
 GDNSIM_LANE I to_int(F x) { return (I)_mm256_cvttps_epi32(x); }
 GDNSIM_LANE Wide widen(F x) {
@@ -107,6 +133,8 @@ GDNSIM_LANE void store16(void* words, U x) {
   _mm_storeu_si128(static_cast<__m128i*>(words), _mm256_castsi256_si128(packed));
 }
 GDNSIM_LANE L multiply_low(L a, L b) { return (L)_mm256_mul_epu32((__m256i)a, (__m256i)b); }
+GDNSIM_LANE U multiply_16(U a, U b) { return (U)_mm256_madd_epi16((__m256i)a, (__m256i)b); }
+GDNSIM_LANE U add_where(U y, std::uint32_t bit, U sum, U x) { return sum + ((y & all(bit)) != U{} ? x : U{}); }
 GDNSIM_LANE F first_of_two(F a, F b) { return _mm256_unpacklo_ps(a, b); }
 GDNSIM_LANE F last_of_two(F a, F b) { return _mm256_unpackhi_ps(a, b); }
 GDNSIM_LANE F first_pairs(F a, F b) { return (F)_mm256_unpacklo_pd((__m256d)a, (__m256d)b); }
@@ -123,8 +151,9 @@ GDNSIM_LANE F fma(F a, F b, F c) {  // SSE2 has none: the library's, lane by lan
 }
 GDNSIM_LANE D near_fma(D a, D b, D c) { return a * b + c; }
 GDNSIM_LANE F root(F x) { return _mm_sqrt_ps(x); }
-GDNSIM_LANE U gather(const std::int32_t* base, U index) {
-  for (int i = 0; i < kWidth; ++i) index[i] = static_cast<std::uint32_t>(base[index[i]]);
+template <int kRows>
+GDNSIM_LANE U look_up(const std::int32_t (&table)[kRows], U index) {
+  for (int i = 0; i < kWidth; ++i) index[i] = static_cast<std::uint32_t>(table[index[i]]);
   return index;
 }
 GDNSIM_LANE F from_int(I x) { return _mm_cvtepi32_ps((__m128i)x); }
@@ -144,6 +173,8 @@ GDNSIM_LANE void store16(void* words, U x) {  // sign-extended first, because SS
   _mm_storel_epi64(static_cast<__m128i*>(words), _mm_packs_epi32(i, i));
 }
 GDNSIM_LANE L multiply_low(L a, L b) { return (L)_mm_mul_epu32((__m128i)a, (__m128i)b); }
+GDNSIM_LANE U multiply_16(U a, U b) { return (U)_mm_madd_epi16((__m128i)a, (__m128i)b); }
+GDNSIM_LANE U add_where(U y, std::uint32_t bit, U sum, U x) { return sum + ((y & all(bit)) != U{} ? x : U{}); }
 GDNSIM_LANE F first_of_two(F a, F b) { return _mm_unpacklo_ps(a, b); }
 GDNSIM_LANE F last_of_two(F a, F b) { return _mm_unpackhi_ps(a, b); }
 GDNSIM_LANE F first_pairs(F a, F b) { return (F)_mm_unpacklo_pd((__m128d)a, (__m128d)b); }
@@ -167,6 +198,38 @@ GDNSIM_LANE L bits(D x) { return (L)x; }
 
 /// NaNs become 0x7FFFFFFF (rule R3).
 GDNSIM_LANE F canonical(F x) { return x != x ? float_bits(all(0x7FFFFFFFu)) : x; }
+
+template <int kDistance, int... i>
+GDNSIM_LANE F join_of(F a, F b, std::integer_sequence<int, i...>) {
+  const F near = __builtin_shufflevector(a, b, ((i & kDistance) != 0 ? kWidth + i : i)...);
+  return near + __builtin_shufflevector(a, b, ((i & kDistance) != 0 ? kWidth + i - kDistance : i + kDistance)...);
+}
+/// The exchange over kDistance lanes of a butterfly, of two vectors at once: lanes whose number has that bit clear get a's sums,
+/// the others b's.
+template <int kDistance>
+GDNSIM_LANE F join(F a, F b) {
+  return join_of<kDistance>(a, b, std::make_integer_sequence<int, kWidth>());
+}
+
+template <int kElement, int... i>
+GDNSIM_LANE F spread_of(F x, std::integer_sequence<int, i...>) {
+  return __builtin_shufflevector(x, x, (i / 4 * 4 + kElement)...);
+}
+/// Element kElement of every four lanes in all of them.
+template <int kElement>
+GDNSIM_LANE F spread(F x) {
+  return spread_of<kElement>(x, std::make_integer_sequence<int, kWidth>());
+}
+
+/// Within every four lanes rows become columns: lane j of row i goes to lane i of row j.
+GDNSIM_LANE void transpose_fours(F (&rows)[4]) {
+  const F low = first_of_two(rows[0], rows[1]), low2 = first_of_two(rows[2], rows[3]);
+  const F high = last_of_two(rows[0], rows[1]), high2 = last_of_two(rows[2], rows[3]);
+  rows[0] = first_pairs(low, low2);
+  rows[1] = last_pairs(low, low2);
+  rows[2] = first_pairs(high, high2);
+  rows[3] = last_pairs(high, high2);
+}
 
 /// Rows become columns: lane j of row i goes to lane i of row j.
 GDNSIM_LANE void transpose(F (&rows)[kWidth]) {

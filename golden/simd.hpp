@@ -79,7 +79,7 @@ struct HeadStep {
 /// Rows [first, first + rows) of one head's state through its steps.
 struct HeadJob {
   DType state_dtype;
-  int K, first, rows;         // rows: at most `width`
+  int K, first, rows;         // rows: any number; whole pairs of `width` are the fastest
   std::byte* state;           // [V, K] the head's
   const std::uint64_t* keys;  // of the digest's words: ceil(K * word / 8)
   const HeadStep* step;
@@ -102,7 +102,7 @@ struct NormJob {
 enum class Function { exp_exact, log_exact, log1p_exact, ex2, rcp, sqrt, rsqrt, log_libdevice };
 
 struct Kernels {
-  int width;  // lanes: rows of a HeadJob, heads of a QkJob or a NormJob
+  int width;  // lanes: heads of a QkJob or a NormJob
   /// Floats of scratch that a job needs, 64-byte aligned.
   std::int64_t (*scratch)(const Rules&);
   void (*conv)(const ConvJob&);

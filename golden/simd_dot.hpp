@@ -14,6 +14,30 @@ struct Same {
   GDNSIM_LANE F operator[](int i) const { return all(y[i]); }
 };
 
+/// Two numbers that go through the same operations.
+template <class T>
+struct Pair {
+  T a, b;
+};
+template <class T>
+GDNSIM_LANE Pair<T> operator+(Pair<T> x, Pair<T> y) {
+  return {x.a + y.a, x.b + y.b};
+}
+template <class T>
+GDNSIM_LANE Pair<T> operator*(Pair<T> x, Pair<T> y) {
+  return {x.a * y.a, x.b * y.b};
+}
+template <class T>
+GDNSIM_LANE Pair<T> fma(Pair<T> x, Pair<T> y, Pair<T> z) {
+  return {fma(x.a, y.a, z.a), fma(x.b, y.b, z.b)};
+}
+
+/// Two numbers for all lanes.
+struct SamePair {
+  const float *a, *b;
+  GDNSIM_LANE Pair<F> operator[](int i) const { return {all(a[i]), all(b[i])}; }
+};
+
 // ---- any order (rules D1-D6); `lanes` and `sums` are scratch ----
 
 template <class Y>
@@ -99,17 +123,17 @@ struct FixedOrder {
             (order.order == LaneOrder::swapped && order.product == (kFma ? Product::fma : Product::rounded)));
   }
 
-  /// `element(i)` gives x[i]; it may do more than that, and is called once for each i.
+  /// `element(i)` gives x[i], a vector or several; it may do more than that, and is called once for each i.
   template <class Element, class Y>
-  static GDNSIM_LANE F lane(int begin, const Element& element, const Y& y) {
+  static GDNSIM_LANE auto lane(int begin, const Element& element, const Y& y) {
     if constexpr (kLane == 1) {
       return element(begin) * y[begin];
     } else {
-      F sum = element(begin + 1) * y[begin + 1];
+      auto sum = element(begin + 1) * y[begin + 1];
 #pragma GCC unroll 8
       for (int j = 0; j < kLane; ++j) {
         if (j == 1) continue;
-        const F x = element(begin + j);
+        const auto x = element(begin + j);
         sum = kFma ? fma(x, y[begin + j], sum) : sum + x * y[begin + j];
       }
       return sum;
@@ -118,19 +142,19 @@ struct FixedOrder {
 
   /// Lane i after the exchanges over all distances from kGroup / 2 down to kDistance.
   template <int kDistance, class Element, class Y>
-  static GDNSIM_LANE F after(int i, int begin, const Element& element, const Y& y) {
+  static GDNSIM_LANE auto after(int i, int begin, const Element& element, const Y& y) {
     if constexpr (kDistance == kGroup) {
       return lane(begin + i * kLane, element, y);
     } else {
-      const F near = after<2 * kDistance>(i, begin, element, y);
+      const auto near = after<2 * kDistance>(i, begin, element, y);
       return near + after<2 * kDistance>(i + kDistance, begin, element, y);
     }
   }
 
   template <class Element, class Y>
-  static GDNSIM_LANE F dot(int n, const Element& element, const Y& y) {
-    F sum = after<1>(0, 0, element, y);
-    for (int begin = kElements; begin < n; begin += kElements) sum += after<1>(0, begin, element, y);
+  static GDNSIM_LANE auto dot(int n, const Element& element, const Y& y) {
+    auto sum = after<1>(0, 0, element, y);
+    for (int begin = kElements; begin < n; begin += kElements) sum = sum + after<1>(0, begin, element, y);
     return sum;
   }
 };

@@ -108,25 +108,21 @@ GDNSIM_LANE F log1p_exact(F x, const Slow& slow) {
 
 constexpr std::uint32_t kMantissaBits = 0x7FFFFF;
 
+/// Rule S1. With x = 2^10 h + l, the rows' parts of h are whole and make 2 h^2; those of l are cut.
 GDNSIM_LANE U truncated_square(U x) {
-  U sum = U{};
+  const U h = x >> 10, l = x & all(0x3FFu);
+  U sum = multiply_16(h, h + h);
 #pragma GCC unroll 7
-  for (unsigned j = 10; j <= 16; ++j) {
-    const U below = (x & all((1u << j) - 1)) + all(1u << (j - 1));
-    sum += (x & all(1u << j)) != U{} ? below >> (18 - j) : U{};
-  }
+  for (unsigned j = 10; j <= 16; ++j) sum = add_where(x, 1u << j, sum, l >> (18 - j));
   return sum;
 }
 
-/// The coefficients once more, two of them in one word: a gather costs as much as ten other instructions.
-struct PackedRow {
-  std::int32_t c0, c1_c2;  // C1 in the upper 20 bits, C2 in the lower 12
-};
+/// The coefficients once more, two of them in one word: a look-up costs as much as ten other instructions.
 template <int kRows>
 struct Packed {
-  PackedRow row[kRows];
-  explicit constexpr Packed(const SfuRow (&rows)[kRows]) : row() {
-    for (int i = 0; i < kRows; ++i) row[i] = {rows[i].c0, rows[i].c1 * 4096 + (rows[i].c2 & 0xFFF)};
+  alignas(64) std::int32_t c0[kRows], c1_c2[kRows];  // C1 in the upper 20 bits, C2 in the lower 12
+  explicit constexpr Packed(const SfuRow (&rows)[kRows]) : c0(), c1_c2() {
+    for (int i = 0; i < kRows; ++i) c0[i] = rows[i].c0, c1_c2[i] = rows[i].c1 * 4096 + (rows[i].c2 & 0xFFF);
   }
 };
 constexpr Packed kPackedEx2(kEx2);
@@ -134,15 +130,15 @@ constexpr Packed kPackedRcp(kRcp);
 constexpr Packed kPackedSqrt(kSqrt);
 constexpr Packed kPackedRsqrt(kRsqrt);
 
-/// Rule S2 in 32 bits. The sum (up to 41 bits) is cut as 2^kLow * top + low; its low part, shifted down, carries into the
+/// Rule S2 in 32 bits. C2 has 12 bits with its sign, the square at most 15. The sum (up to 41 bits) is cut as 2^kLow * top + low; its low part, shifted down, carries into the
 /// top. Before the last shift the true value is at most 2^31, so wrapping on the way does no harm.
 template <int kShift, int kCurve, int kRows>
 GDNSIM_LANE U quadratic(const Packed<kRows>& rows, U index, U x, U square, std::uint32_t round) {
   constexpr int kLow = kShift - 7;
-  const U c0 = gather(&rows.row->c0, index << 1), both = gather(&rows.row->c1_c2, index << 1);
+  const U c0 = look_up(rows.c0, index), both = look_up(rows.c1_c2, index);
   const U c1 = (U)((I)both >> 12), c2 = (U)((I)(both << 20) >> 20);
   const U top = (c0 << 5) + c1 * (x >> kLow);
-  const U low = c1 * (x & all((1u << kLow) - 1)) + (c2 * square << kCurve) + all(round);
+  const U low = c1 * (x & all((1u << kLow) - 1)) + (multiply_16(c2, square) << kCurve) + all(round);
   return (top + (U)((I)low >> kLow)) >> 7;
 }
 
@@ -245,15 +241,17 @@ struct Divisor {
   Div kind;
   F divisor, scale, reciprocal;
 };
-GDNSIM_LANE Divisor divisor_of(const Rules& rules, F b) {
-  Divisor d{rules.contract->div, b, all(1.0f), F{}};
+template <bool kInline>
+GDNSIM_LANE Divisor divisor_of(Div kind, F b) {
+  Divisor d{kind, b, all(1.0f), F{}};
   if (d.kind == Div::full) {
     const F size = magnitude(b);
     d.scale = size > all(0x1p126f) ? all(0.25f) : size < all(0x1p-126f) ? all(0x1p24f) : all(1.0f);
   }
-  if (d.kind != Div::ieee) d.reciprocal = rcp_of(b * d.scale);
+  if (d.kind != Div::ieee) d.reciprocal = kInline ? rcp(b * d.scale) : rcp_of(b * d.scale);
   return d;
 }
+GDNSIM_LANE Divisor divisor_of(const Rules& rules, F b) { return divisor_of<false>(rules.contract->div, b); }
 GDNSIM_LANE F divide(F a, const Divisor& d) {
   if (d.kind == Div::ieee) return a / d.divisor;
   return (a * d.scale) * d.reciprocal;
@@ -267,11 +265,36 @@ GDNSIM_LANE F rsqrt_of(const Rules& rules, F x) {
 GDNSIM_LANE F negate_of(const Rules& rules, F x) {
   return rules.contract->negate == Negate::sign ? negated(x) : F{} - x;
 }
-/// a / (1 + e^-x): sigmoid with a = 1, the conv's silu with a = x
-GDNSIM_LANE F over_one_plus_exp(const Rules& rules, F a, F x) {
-  return divide(rules, a, exp_of(rules, negate_of(rules, x)) + all(1.0f));
+/// sigmoid of one vector
+GDNSIM_LANE F sigmoid_of(const Rules& rules, F x) {
+  return divide(rules, all(1.0f), exp_of(rules, negate_of(rules, x)) + all(1.0f));
 }
-GDNSIM_LANE F sigmoid_of(const Rules& rules, F x) { return over_one_plus_exp(rules, all(1.0f), x); }
+
+// Many vectors at once: a function has dozens of constants, which are fetched once for all of them.
+
+/// x = e^x
+__attribute__((noinline)) void exp_all(const Rules& rules, F* x, int n) {
+  if (rules.contract->exp == Exp::exact)
+    for (int i = 0; i < n; ++i) x[i] = exp_exact(x[i], *rules.slow);
+  else
+    for (int i = 0; i < n; ++i) x[i] = ex2(x[i] * all(kLog2E));
+}
+/// a = a / b
+__attribute__((noinline)) void divide_all(const Rules& rules, F* a, const F* b, int n) {
+  const auto divide_each = [=](Div kind) GDNSIM_LEAF {
+    for (int i = 0; i < n; ++i) a[i] = divide(a[i], divisor_of<true>(kind, b[i]));
+  };
+  if (rules.contract->div == Div::ieee) return divide_each(Div::ieee);
+  if (rules.contract->div == Div::full) return divide_each(Div::full);
+  divide_each(Div::reciprocal);
+}
+/// a = a / (1 + e^-x): sigmoid with a = 1, silu with a = x; x is overwritten.
+void over_one_plus_exp(const Rules& rules, F* a, F* x, int n) {
+  for (int i = 0; i < n; ++i) x[i] = negate_of(rules, x[i]);
+  exp_all(rules, x, n);
+  for (int i = 0; i < n; ++i) x[i] = x[i] + all(1.0f);
+  divide_all(rules, a, x, n);
+}
 GDNSIM_LANE F softplus_of(const Rules& rules, F s) {
   F y = exp_of(rules, s);
   if (rules.contract->softplus == Softplus::log1p)

@@ -34,9 +34,10 @@ GDNSIM_LANE void store_fresh(DType from, DType to, const std::byte* x, std::byte
     store_words(to, column, value, count);
 }
 
-/// `kWidth` channels of one step, or the `rest` of them: the number is a constant wherever it can be.
+/// The sum over the taps for `kWidth` channels of one step, or the `rest` of them (the number is a constant wherever it can be);
+/// their window rolls.
 template <DType kConv, DType kAct, bool kWhole>
-void conv_step(const ConvJob& job, const ConvStep& step, std::int64_t channel, std::int64_t rest) {
+GDNSIM_LANE F conv_sum(const ConvJob& job, const ConvStep& step, std::int64_t channel, std::int64_t rest) {
   const std::int64_t count = kWhole ? kWidth : rest;
   const Rules& rules = *step.rules;
   const Contract& contract = *rules.contract;
@@ -59,22 +60,40 @@ void conv_step(const ConvJob& job, const ConvStep& step, std::int64_t channel, s
   }
   if (job.bias != nullptr && !bias_first) acc = acc + bias;
   if (step.acc != nullptr) store(step.acc + channel, acc, count);
-  if (rules.model->activation == Activation::silu) acc = over_one_plus_exp(rules, acc, acc);
-  store_words(kAct, step.out + static_cast<std::size_t>(channel) * word_size(kAct), acc, count);
 
   for (int j = 0; j + 2 < W; ++j) __builtin_memcpy(column(job.window, j), column(job.window, j + 1), bytes);
   __builtin_memcpy(column(job.window, W - 2), fresh, bytes);
   if (step.window != nullptr)
     for (int j = 0; j + 1 < W; ++j) __builtin_memcpy(column(step.window, j), column(job.window, j), bytes);
+  return acc;
+}
+
+constexpr int kVectors = 16;  // that go through the activation together
+
+template <DType kConv, DType kAct>
+void conv_step(const ConvJob& job, const ConvStep& step, std::int64_t begin) {
+  const bool silu = step.rules->model->activation == Activation::silu;
+  F acc[kVectors], x[kVectors];
+  int n = 0;
+  std::int64_t channel = begin;
+  for (; n < kVectors && channel + kWidth <= job.end; channel += kWidth)
+    acc[n++] = conv_sum<kConv, kAct, true>(job, step, channel, 0);
+  if (n < kVectors && channel < job.end) acc[n++] = conv_sum<kConv, kAct, false>(job, step, channel, job.end - channel);
+  if (silu) {
+    for (int i = 0; i < n; ++i) x[i] = acc[i];
+    over_one_plus_exp(*step.rules, acc, x, n);
+  }
+  for (int i = 0; i < n; ++i) {
+    const std::int64_t at = begin + i * kWidth;
+    store_words(kAct, step.out + static_cast<std::size_t>(at) * word_size(kAct), acc[i], job.end - at);
+  }
 }
 
 template <DType kConv, DType kAct>
 void conv_of(const ConvJob& job) {
-  for (const ConvStep* step = job.step; step != job.step + job.steps; ++step) {
-    std::int64_t channel = job.begin;
-    for (; channel + kWidth <= job.end; channel += kWidth) conv_step<kConv, kAct, true>(job, *step, channel, 0);
-    if (channel < job.end) conv_step<kConv, kAct, false>(job, *step, channel, job.end - channel);
-  }
+  for (const ConvStep* step = job.step; step != job.step + job.steps; ++step)
+    for (std::int64_t channel = job.begin; channel < job.end; channel += kVectors * kWidth)
+      conv_step<kConv, kAct>(job, *step, channel);
 }
 
 void run_conv(const ConvJob& job) {
@@ -179,6 +198,18 @@ GDNSIM_LANE F gated(Norm norm, DType act, F o, F rstd, F weight, F gate) {
   return rounded_to(act, rounded_to(act, o * rstd) * weight) * gate;
 }
 
+/// z * sigmoid(z), or sigmoid(z).
+void sigmoid_gate(const Rules& rules, F* z, int n) {
+  F ones[kVectors], x[kVectors];
+  const bool silu = rules.model->norm_gate == NormGate::silu;
+  for (int begin = 0; begin < n; begin += kVectors) {
+    const int count = n - begin < kVectors ? n - begin : kVectors;
+    for (int i = 0; i < count; ++i) ones[i] = all(1.0f), x[i] = z[begin + i];
+    over_one_plus_exp(rules, ones, x, count);
+    for (int i = 0; i < count; ++i) z[begin + i] = silu ? z[begin + i] * ones[i] : ones[i];
+  }
+}
+
 void run_norm(const NormJob& job) {
   const Rules& rules = *job.rules;
   const Model& model = *rules.model;
@@ -188,10 +219,7 @@ void run_norm(const NormJob& job) {
   load_tile(model.act_dtype, job.o, V, job.heads, o);
   if (job.out != nullptr || norm == Norm::gate_first) {
     load_tile(model.act_dtype, job.z, V, job.heads, gate);
-    for (int i = 0; i < V; ++i) {
-      const F sigmoid = sigmoid_of(rules, gate[i]);
-      gate[i] = model.norm_gate == NormGate::silu ? gate[i] * sigmoid : sigmoid;
-    }
+    sigmoid_gate(rules, gate, V);
   }
   if (norm == Norm::gate_first)
     for (int i = 0; i < V; ++i) o[i] = o[i] * gate[i];

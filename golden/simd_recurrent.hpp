@@ -1,127 +1,169 @@
-// The recurrence of a few V rows of one head through many steps: their state is loaded once into a tile (one row a lane), stays
-// there, and goes back at the end. A step is two passes over the tile: decay and S.k, then update and S.q.
+// The recurrence of some V rows of one head through its steps. A step or a few work on the rows as they lie. For more, the rows
+// become tiles that are loaded once, stay at hand, and go back at the end.
 #pragma once
 
 #include "simd_digest.hpp"
-#include "simd_dot.hpp"
+#include "simd_rows.hpp"
+#include "simd_tile.hpp"
 
 namespace gdnsim::golden {
 namespace {
 
-struct StepResult {
-  F dot_k, u, out;
-};
+constexpr int kTiles = 2;  // at hand at a time: the end of one's step and the other's passes overlap
 
-/// Any contract.
-StepResult any_step(const HeadStep& step, int K, F v, F* S, F* scratch) {
-  const Rules& rules = *step.rules;
-  const F decay = all(step.decay);
-  for (int i = 0; i < K; ++i) S[i] = decay * S[i];
-  const F dot_k = dot(rules.state_order, S, Same{step.k}, scratch);
-  const F u = (v - dot_k) * all(step.beta);
-  if (rules.contract->update == Update::fma)
-    for (int i = 0; i < K; ++i) S[i] = fma(all(step.k[i]), u, S[i]);
-  else
-    for (int i = 0; i < K; ++i) S[i] = S[i] + u * all(step.k[i]);
-  const F out = dot(rules.state_order, S, Same{step.q}, scratch);
-  if (rules.contract->state_store == StateStore::bf16)
-    for (int i = 0; i < K; ++i) S[i] = rounded_bf16(S[i]);
-  const DType stored = rules.model->state_dtype;
-  if (stored != DType::f32)
-    for (int i = 0; i < K; ++i) S[i] = rounded_to(stored, S[i]);
-  return {dot_k, u, out};
+std::int64_t recurrent_scratch(const Rules& rules) {
+  const std::int64_t K = rules.model->K;
+  const std::int64_t tiles = kTiles * K + dot_scratch(rules.state_order);
+  const std::int64_t rows = K + kFewSteps * (8 * K / kWidth);
+  return tiles > rows ? tiles : rows;
 }
 
-/// To bf16 without a look at NaNs: right for all whose low 16 bits are clear, so that no carry runs through a payload.
-GDNSIM_LANE F rounded_bf16_quickly(F x) {
-  const U b = bits(x), t = b + all(0x7FFFu);
-  return float_bits(((b & all(0x10000u)) != U{} ? t + all(1u) : t) & all(0xFFFF0000u));
-}
-/// The NaN of x86, whose low bits are clear.
-GDNSIM_LANE F plain_nan(F x) { return x != x ? float_bits(all(0xFFC00000u)) : x; }
-bool has_nan(const float* x, int n) {
-  I found = I{};
-  for (int i = 0; i < n; i += kWidth) {
-    const F part = load(x + i, n - i);
-    found |= part != part;
-  }
-  return any(found);
-}
+std::size_t row_bytes(const HeadJob& job) { return static_cast<std::size_t>(job.K) * word_size(job.state_dtype); }
 
-/// The same with the order, the update and the stored type known to the compiler. An f32 state's NaNs become canonical when it
-/// leaves the tile. A bf16 state holds NaNs with clear low bits alone: the words do, the arithmetic gives such ones out of
-/// such ones, and what comes in from outside is seen to.
-template <class Order, bool kFmaUpdate, bool kToBf16>
-StepResult fixed_step(const HeadStep& step, int K, F v, F* S, F* scratch) {
-  if (kToBf16 && has_nan(step.k, K)) return any_step(step, K, v, S, scratch);
-  const F decay = kToBf16 ? plain_nan(all(step.decay)) : all(step.decay);
-  const Same k{step.k}, q{step.q};
-  const F dot_k = Order::dot(
-      K, [S, decay](int i) GDNSIM_LEAF { return S[i] = decay * S[i]; }, k);
-  const F exact_u = (v - dot_k) * all(step.beta), u = kToBf16 ? plain_nan(exact_u) : exact_u;
-  const F out = Order::dot(
-      K,
-      [S, u, k](int i) GDNSIM_LEAF {
-        const F x = kFmaUpdate ? fma(k[i], u, S[i]) : S[i] + u * k[i];
-        S[i] = kToBf16 ? rounded_bf16_quickly(x) : x;
-        return x;
-      },
-      q);
-  return {dot_k, exact_u, out};
+/// Up to kWidth of the job's rows.
+HeadJob tile_of(const HeadJob& job, int first) {
+  HeadJob part = job;
+  part.first = job.first + first;
+  part.rows = job.rows - first < kWidth ? job.rows - first : kWidth;
+  return part;
 }
-
-using StepFunction = StepResult (*)(const HeadStep& step, int K, F v, F* S, F* scratch);
-
-template <class Order, bool kFmaUpdate>
-StepFunction fixed_for(const Rules& rules) {
-  if (!Order::is(rules.state_order) || (rules.contract->update == Update::fma) != kFmaUpdate) return nullptr;
-  const DType stored = rules.model->state_dtype;
-  if (stored == DType::f16) return nullptr;
-  if (stored == DType::f32 && rules.contract->state_store == StateStore::bf16) return nullptr;
-  return stored == DType::bf16 ? fixed_step<Order, kFmaUpdate, true> : fixed_step<Order, kFmaUpdate, false>;
+F value_of(const HeadJob& tile, const HeadStep& step) {
+  const DType act = step.rules->model->act_dtype;
+  return load_words(act, step.v + static_cast<std::size_t>(tile.first) * word_size(act), tile.rows);
 }
-
-StepFunction step_for(const Rules& rules) {
-  using Maker = StepFunction (*)(const Rules&);
-  constexpr Maker kMakers[] = {
-      fixed_for<FixedOrder<1, false, 32>, false>,  // golden
-#ifdef __FMA__                                     // without it, the calls of fma are all that counts
-      fixed_for<FixedOrder<4, true, 32>, true>,    // triton-sm90, f32 state, K = 128
-      fixed_for<FixedOrder<4, true, 16>, true>,    // K = 64
-      fixed_for<FixedOrder<8, true, 16>, true>,    // bf16 state, K = 128
-      fixed_for<FixedOrder<8, true, 8>, true>,     // K = 64
-#endif
-  };
-  for (Maker maker : kMakers)
-    if (const StepFunction found = maker(rules)) return found;
-  return any_step;
+std::byte* state_of(const HeadJob& tile, std::byte* head) {
+  return head + static_cast<std::size_t>(tile.first) * row_bytes(tile);
 }
 
 /// What leaves one step: rounded, NaNs canonical.
-void store_result(const HeadJob& job, const HeadStep& step, const StepResult& result) {
+void store_result(const HeadJob& tile, const HeadStep& step, const StepResult& result) {
   const DType act = step.rules->model->act_dtype;
-  store_words(act, step.out + static_cast<std::size_t>(job.first) * word_size(act), result.out, job.rows);
-  if (step.dot_k != nullptr) store(step.dot_k + job.first, result.dot_k, job.rows);
-  if (step.u != nullptr) store(step.u + job.first, result.u, job.rows);
+  store_words(act, step.out + static_cast<std::size_t>(tile.first) * word_size(act), result.out, tile.rows);
+  if (step.dot_k != nullptr) store(step.dot_k + tile.first, result.dot_k, tile.rows);
+  if (step.u != nullptr) store(step.u + tile.first, result.u, tile.rows);
+}
+
+/// The digest of the job's rows is the sum of its tiles'.
+void add_digest(const HeadJob& job, const HeadJob& tile, const HeadStep& step, const F* S) {
+  const std::uint64_t digest = digest_tile(tile, S);
+  *step.digest = tile.first == job.first ? digest : *step.digest + digest;
+}
+
+// ---- tiles ----
+
+/// Up to kTiles tiles of a job through its steps.
+struct TileRun {
+  const HeadJob& job;
+  F *S, *scratch;
+  HeadJob tile[kTiles];
+  int tiles = 0;
+  F dot_k[kTiles];                 // of the step to come, when `begun`
+  bool begun = false;              // the tiles have been through that step's first pass
+  const Passes* passes = nullptr;  // of the step to come
+
+  TileRun(const HeadJob& job_, int first)
+      : job(job_), S(reinterpret_cast<F*>(job_.scratch)), scratch(S + kTiles * job_.K) {
+    for (; tiles < kTiles && first < job.rows; first += kWidth) tile[tiles++] = tile_of(job, first);
+    for (int i = 0; i < tiles; ++i)
+      load_tile(job.state_dtype, state_of(tile[i], job.state), job.K, tile[i].rows, S + i * job.K);
+    passes = passes_of(*job.step, job.K);
+    for (const HeadStep* step = job.step; step != job.step + job.steps; ++step)
+      run(*step, step + 1 == job.step + job.steps);
+    for (int i = 0; i < tiles; ++i)
+      store_tile(job.state_dtype, state_of(tile[i], job.state), job.K, tile[i].rows, S + i * job.K);
+  }
+
+  void run(const HeadStep& step, bool is_last) {
+    const HeadStep* next = is_last ? nullptr : &step + 1;
+    const Passes* coming = is_last ? nullptr : passes_of(*next, job.K);
+    const bool looked_at = step.state != nullptr || step.digest != nullptr;
+    const bool joined = passes != nullptr && passes->both != nullptr && coming == passes && !looked_at;
+    for (int i = 0; i < tiles; ++i) store_result(tile[i], step, one_step(i, step, joined ? next : nullptr));
+    if (looked_at) look(step);
+    begun = joined, passes = coming;
+  }
+
+  /// One tile; also the first pass of `next` where there is one.
+  StepResult one_step(int i, const HeadStep& step, const HeadStep* next) {
+    F* s = S + i * job.K;
+    const F v = value_of(tile[i], step);
+    if (passes == nullptr) return any_step(step, job.K, v, s, scratch);
+    const F dot = begun ? dot_k[i] : passes->first(step, job.K, s), u = (v - dot) * all(step.beta);
+    if (next == nullptr) return {dot, u, passes->second(step, job.K, u, s)};
+    const Pair<F> sums = passes->both(step, *next, job.K, u, s);
+    dot_k[i] = sums.b;
+    return {dot, u, sums.a};
+  }
+
+  void look(const HeadStep& step) const {
+    for (int i = 0; i < tiles; ++i) {
+      if (step.state != nullptr)
+        store_tile(job.state_dtype, state_of(tile[i], step.state), job.K, tile[i].rows, S + i * job.K);
+      if (step.digest != nullptr) add_digest(job, tile[i], step, S + i * job.K);
+    }
+  }
+};
+
+// ---- rows ----
+
+/// Whole groups of kWidth rows through all steps.
+template <class Rows, bool kFmaUpdate>
+void run_rows(const HeadJob& job) {
+  F* const scratch = reinterpret_cast<F*>(job.scratch);
+  F* const prepared = scratch + job.K;
+  for (int i = 0; i < job.steps; ++i) Rows::prepare(job.step[i], prepared + i * Rows::kPrepared);
+  for (int first = 0; first < job.rows; first += kWidth) {
+    const HeadJob tile = tile_of(job, first);
+    std::byte* state = state_of(tile, job.state);
+    for (int i = 0; i < job.steps; ++i) {
+      const HeadStep& step = job.step[i];
+      const StepResult result = rows_step<Rows, kFmaUpdate>(step, prepared + i * Rows::kPrepared, value_of(tile, step),
+                                                            reinterpret_cast<float*>(state));
+      store_result(tile, step, result);
+      if (step.state != nullptr) __builtin_memcpy(state_of(tile, step.state), state, kWidth * row_bytes(job));
+      if (step.digest == nullptr) continue;
+      load_tile(job.state_dtype, state, job.K, kWidth, scratch);
+      add_digest(job, tile, step, scratch);
+    }
+  }
+}
+
+struct RowsKernel {
+  void (*run)(const HeadJob& job);
+  int most_steps;  // beyond which tiles are faster
+};
+template <class Rows, bool kFmaUpdate>
+constexpr RowsKernel kRowsKernel{run_rows<Rows, kFmaUpdate>, Rows::kMostSteps};
+
+/// Null where there is none for the contract.
+const RowsKernel* rows_for(const Rules& rules) {
+  if (rules.model->state_dtype != DType::f32 || rules.contract->state_store == StateStore::bf16) return nullptr;
+  const bool fma_update = rules.contract->update == Update::fma;
+  const DotOrder& order = rules.state_order;
+  if (FixedOrder<1, false, 32>::is(order) && !fma_update) {
+    if (order.n == 128) return &kRowsKernel<RowsOfOnes<128>, false>;
+    if (order.n == 64) return &kRowsKernel<RowsOfOnes<64>, false>;
+  }
+  if (FixedOrder<4, false, 32>::is(order) && !fma_update) return &kRowsKernel<RowsOfFours<128, false>, false>;
+#ifdef __FMA__
+  if (FixedOrder<4, true, 32>::is(order) && fma_update) return &kRowsKernel<RowsOfFours<128, true>, true>;
+  if (FixedOrder<4, true, 16>::is(order) && fma_update) return &kRowsKernel<RowsOfFours<64, true>, true>;
+#endif
+  return nullptr;
+}
+
+/// For all steps of a job.
+const RowsKernel* rows_for(const HeadJob& job) {
+  const RowsKernel* kernel = job.rows % kWidth == 0 ? rows_for(*job.step->rules) : nullptr;
+  if (kernel == nullptr || job.steps > kernel->most_steps) return nullptr;
+  for (int i = 1; i < job.steps; ++i)
+    if (job.step[i].rules != job.step->rules && rows_for(*job.step[i].rules) != kernel) return nullptr;
+  return kernel;
 }
 
 void run_head(const HeadJob& job) {
-  const std::size_t begin =
-      static_cast<std::size_t>(job.first) * static_cast<std::size_t>(job.K) * word_size(job.state_dtype);
-  F* S = reinterpret_cast<F*>(job.scratch);
-  F* scratch = S + job.K;
-  load_tile(job.state_dtype, job.state + begin, job.K, job.rows, S);
-  const Rules* rules = nullptr;
-  StepFunction function = nullptr;
-  for (const HeadStep* step = job.step; step != job.step + job.steps; ++step) {
-    if (step->rules != rules) function = step_for(*(rules = step->rules));
-    const DType act = rules->model->act_dtype;
-    const F v = load_words(act, step->v + static_cast<std::size_t>(job.first) * word_size(act), job.rows);
-    store_result(job, *step, function(*step, job.K, v, S, scratch));
-    if (step->state != nullptr) store_tile(job.state_dtype, step->state + begin, job.K, job.rows, S);
-    if (step->digest != nullptr) *step->digest = digest_tile(job, S);
-  }
-  store_tile(job.state_dtype, job.state + begin, job.K, job.rows, S);
+  if (const RowsKernel* kernel = rows_for(job)) return kernel->run(job);
+  for (int first = 0; first < job.rows; first += kTiles * kWidth) TileRun(job, first);
 }
 
 }  // namespace

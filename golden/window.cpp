@@ -1,7 +1,5 @@
 #include "window.hpp"
 
-#include <omp.h>
-
 #include <algorithm>
 #include <bit>
 #include <cstring>
@@ -25,43 +23,47 @@ std::vector<std::uint64_t> digest_keys(const Model& model) {
   return keys;
 }
 
-/// Runs `task(0)` to `task(count - 1)` on the threads of the region around it.
-template <class Task>
-void share(std::int64_t count, const Task& task) {
-#pragma omp for schedule(dynamic)
-  for (std::int64_t i = 0; i < count; ++i) task(i);
-}
-
 }  // namespace
 
 Window::Window(const Model& model, const Kernels& kernels, int threads)
     : model_(model),
       kernels_(kernels),
-      threads_(threads),
-      slabs_(static_cast<int>(ceil_of(model.V, kernels.width))),
       conv_chunks_(ceil_of(model.dim(), kConvChunk)),
       qk_parts_(2 * ceil_of(model.H, kernels.width) + 1),
       keys_(digest_keys(model)),
-      scratch_(static_cast<std::size_t>(threads)) {}
+      scratch_(static_cast<std::size_t>(threads)),
+      crew_(threads) {}
 
 void Window::run(int layer, const Weights& weights, bool norm, HostPool& pool, std::span<const WindowItem> items) {
   begin(layer, weights, norm, pool, items);
-  const std::int64_t chains = static_cast<std::int64_t>(chains_.size());
-#pragma omp parallel num_threads(threads_worth())
-  {
-    share(chains * conv_chunks_, [this](std::int64_t i) { conv_task(i); });
-    share(static_cast<std::int64_t>(active_.size()) * qk_parts_, [this](std::int64_t i) { qk_task(i); });
-    share(chains * model_.HV * slabs_, [this](std::int64_t i) { head_task(i); });
-    share(static_cast<std::int64_t>(norms_.size()), [this](std::int64_t i) { norm_task(i); });
-    share(static_cast<std::int64_t>(captures_.size()), [this](std::int64_t i) { capture_task(i); });
-  }
+  const std::int64_t chains = static_cast<std::int64_t>(chains_.size()), heads = chains * model_.HV * slabs_;
+  stage(chains * conv_chunks_, [this](std::int64_t i, int) { conv_task(i); });
+  stage(static_cast<std::int64_t>(active_.size()) * qk_parts_,
+        [this](std::int64_t i, int thread) { qk_task(i, thread); });
+  stage(heads, [this](std::int64_t i, int thread) { head_task(i, thread); });
+  stage(static_cast<std::int64_t>(norms_.size()), [this](std::int64_t i, int thread) { norm_task(i, thread); });
+  stage(static_cast<std::int64_t>(captures_.size()), [this](std::int64_t i, int) { capture_task(i); });
 }
 
-/// A step of a toy model is over before a second thread has woken up.
-int Window::threads_worth() const {
+template <class Task>
+void Window::stage(std::int64_t count, const Task& task) {
+  if (worth_threads_) return crew_.share(count, task);
+  for (std::int64_t i = 0; i < count; ++i) task(i, 0);
+}
+
+/// A step of a toy model is over before a second thread has woken up. A head's rows stay together unless there are too few heads
+/// for the threads.
+void Window::plan_tasks() {
   const std::int64_t elements =
       static_cast<std::int64_t>(active_.size()) * (model_.state_elements() + 8 * model_.dim());
-  return elements < 65536 ? 1 : threads_;
+  worth_threads_ = elements >= 65536;
+  rows_ = model_.V;
+  const std::int64_t heads = static_cast<std::int64_t>(chains_.size()) * model_.HV,
+                     wanted = worth_threads_ ? 8 * crew_.threads() : 1;
+  const int fewest = 2 * kernels_.width;
+  while (rows_ > fewest && heads * ceil_of(model_.V, rows_) < wanted)
+    rows_ = static_cast<int>(ceil_of(ceil_of(rows_, 2), fewest)) * fewest;
+  slabs_ = static_cast<int>(ceil_of(model_.V, rows_));
 }
 
 // ---- what is where ----
@@ -75,6 +77,7 @@ void Window::begin(int layer, const Weights& weights, bool norm, HostPool& pool,
     place(items[step], step);
     follow_blocks(step);
   }
+  plan_tasks();
   plan_captures();
   plan_chains();
   std::int64_t floats = 0;
@@ -207,7 +210,7 @@ void Window::conv_task(std::int64_t task) {
 }
 
 /// One row's gates, or q or k of `width` of its heads.
-void Window::qk_task(std::int64_t task) {
+void Window::qk_task(std::int64_t task, int thread) {
   const Active& active = active_[static_cast<std::size_t>(task / qk_parts_)];
   const Place& p = places_[static_cast<std::size_t>(active.step)];
   const std::size_t row = static_cast<std::size_t>(active.row), word = size_of(model_.act_dtype);
@@ -225,7 +228,7 @@ void Window::qk_task(std::int64_t task) {
       row * static_cast<std::size_t>(model_.dim()) + (head + (is_q ? 0 : static_cast<std::size_t>(model_.H))) * K;
   const std::size_t to = (row * static_cast<std::size_t>(model_.H) + head) * K;
   kernels_.qk({p.rules, is_q, heads, p.conv_out + from * word, (is_q ? p.q : p.k) + to,
-               scratch_[static_cast<std::size_t>(omp_get_thread_num())].floats()});
+               scratch_[static_cast<std::size_t>(thread)].floats()});
 }
 
 HeadStep Window::head_step(const Touch& touch, const Chain&, int head, int slab) {
@@ -254,21 +257,20 @@ HeadStep Window::head_step(const Touch& touch, const Chain&, int head, int slab)
   return step;
 }
 
-void Window::head_task(std::int64_t task) {
+void Window::head_task(std::int64_t task, int thread) {
   const int slab = static_cast<int>(task % slabs_), head = static_cast<int>(task / slabs_ % model_.HV);
   const Chain& chain = chains_[static_cast<std::size_t>(task / slabs_ / model_.HV)];
-  Scratch& scratch = scratch_[static_cast<std::size_t>(omp_get_thread_num())];
+  Scratch& scratch = scratch_[static_cast<std::size_t>(thread)];
   scratch.head.clear();
   for (const Touch& touch : chain.touches) scratch.head.push_back(head_step(touch, chain, head, slab));
   const std::size_t head_bytes =
       static_cast<std::size_t>(model_.V) * static_cast<std::size_t>(model_.K) * size_of(model_.state_dtype);
-  kernels_.head({model_.state_dtype, model_.K, slab * kernels_.width,
-                 std::min(kernels_.width, model_.V - slab * kernels_.width),
+  kernels_.head({model_.state_dtype, model_.K, slab * rows_, std::min(rows_, model_.V - slab * rows_),
                  pool_->recurrent(layer_, chain.block).data() + static_cast<std::size_t>(head) * head_bytes,
                  keys_.data(), scratch.head.data(), static_cast<int>(scratch.head.size()), scratch.floats()});
 }
 
-void Window::norm_task(std::int64_t task) {
+void Window::norm_task(std::int64_t task, int thread) {
   const Active& group = norms_[static_cast<std::size_t>(task)];
   const Place& p = places_[static_cast<std::size_t>(group.step)];
   const std::size_t at = static_cast<std::size_t>(group.row), V = static_cast<std::size_t>(model_.V),
@@ -277,7 +279,7 @@ void Window::norm_task(std::int64_t task) {
                  p.core_out + at * V * word, p.item->inputs.z.data() + at * V * word, weights_->norm.data(),
                  p.rstd == nullptr ? nullptr : p.rstd + at,
                  p.norm_out == nullptr ? nullptr : p.norm_out + at * V * word,
-                 scratch_[static_cast<std::size_t>(omp_get_thread_num())].floats()});
+                 scratch_[static_cast<std::size_t>(thread)].floats()});
 }
 
 /// Joins the digests of a capture, and gives all who look the same.

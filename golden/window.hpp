@@ -6,6 +6,7 @@
 #include <map>
 #include <memory>
 
+#include "crew.hpp"
 #include "decode_step.hpp"
 #include "simd.hpp"
 
@@ -75,19 +76,19 @@ class Window {
   void attach_look(std::size_t step, const Look& look, KeptBlock& kept);
   void plan_captures();
   void plan_chains();
-  int threads_worth() const;
+  void plan_tasks();
+  template <class Task>
+  void stage(std::int64_t count, const Task& task);
 
   void conv_task(std::int64_t task);
-  void qk_task(std::int64_t task);
-  void head_task(std::int64_t task);
-  void norm_task(std::int64_t task);
+  void qk_task(std::int64_t task, int thread);
+  void head_task(std::int64_t task, int thread);
+  void norm_task(std::int64_t task, int thread);
   void capture_task(std::int64_t task);
   HeadStep head_step(const Touch& touch, const Chain& chain, int head, int slab);
 
   const Model& model_;
   const Kernels& kernels_;
-  const int threads_;
-  const int slabs_;  // tiles of V rows in a head
   const std::int64_t conv_chunks_, qk_parts_;
   const std::vector<std::uint64_t> keys_;
 
@@ -96,6 +97,8 @@ class Window {
   const Weights* weights_ = nullptr;
   HostPool* pool_ = nullptr;
   bool norm_ = false;
+  bool worth_threads_ = false;
+  int rows_ = 0, slabs_ = 0;  // V rows of a task, and such parts in a head
   std::deque<Rules> rules_;
   std::vector<Place> places_;
   std::vector<Chain> chains_;
@@ -108,6 +111,7 @@ class Window {
   std::vector<std::array<Bytes, kTaps>> spare_;  // [steps] values that nobody wanted to see
   std::vector<Bytes> windows_;                   // [captures] conv windows whose digest was enough
   std::vector<Scratch> scratch_;                 // [threads]
+  Crew crew_;                                    // last: its threads end before the rest
 };
 
 }  // namespace gdnsim::golden

@@ -23,6 +23,7 @@ void Pool::apply(const Event& event, int layer, Stream& stream) {
       return zero(layer, event.block);
     case EventKind::copy:
       return copy(layer, event.source, event.block);
+    case EventKind::allocate:
     case EventKind::free:
       return;
     case EventKind::load:
@@ -37,15 +38,26 @@ BlockDigest Pool::digest(int layer, std::int32_t block) const {
   return digest_block(model_, recurrent, conv);
 }
 
+/// A toy model's pools come and go thousands of times in a search: below this, mapping pages takes longer than writing zeros.
+constexpr std::size_t kWorthMapping = 1 << 20;
+
 /// Straight from the system: calloc may write the zeros itself (with MALLOC_PERTURB_ set it does).
 ZeroedBytes::ZeroedBytes(std::size_t size) : data_(nullptr, Unmap{size}) {
-  if (size == 0) return;
+  if (size < kWorthMapping) {
+    data_.reset(new std::byte[size]());
+    return;
+  }
   void* const data = ::mmap(nullptr, size, PROT_READ | PROT_WRITE, MAP_PRIVATE | MAP_ANONYMOUS, -1, 0);
   if (data == MAP_FAILED) throw std::bad_alloc();
   data_.reset(static_cast<std::byte*>(data));
 }
 
-void ZeroedBytes::Unmap::operator()(std::byte* data) const { ::munmap(data, size); }
+void ZeroedBytes::Unmap::operator()(std::byte* data) const {
+  if (size < kWorthMapping)
+    delete[] data;
+  else
+    ::munmap(data, size);
+}
 
 HostPool::HostPool(const Model& model, std::vector<int> layers) : Pool(model, std::move(layers)) {
   const std::size_t blocks = static_cast<std::size_t>(model.num_blocks), count = this->layers().size();

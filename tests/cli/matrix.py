@@ -3,8 +3,8 @@
 
     matrix.py ROOT BUILD
 
-Builds what writes a log (tests/support/matrix_run.cpp) again with other compilers and -march (in BUILD/matrix, kept between runs),
-writes logs of recorded traces and of a synthetic recipe under every contract, with several thread counts and every level of
+Builds what writes a log (tests/support/matrix_run.cpp) again with other compilers and -march (in BUILD/matrix, kept between runs) -
+clang all of it, further GCCs the sources that numbers go through, linked with the rest of this build -, writes logs of recorded traces and of a synthetic recipe under every contract, with several thread counts and every level of
 vector instructions that this CPU has, and demands byte-identical files everywhere - those of the program itself among them.
 """
 
@@ -12,6 +12,8 @@ import collections
 import hashlib
 import json
 import os
+import re
+import shlex
 import shutil
 import subprocess
 import sys
@@ -20,12 +22,17 @@ import tempfile
 sys.path.insert(0, os.path.join(os.path.dirname(os.path.abspath(__file__)), "..", "support"))
 from tap import Tap  # noqa: E402
 
-Configuration = collections.namedtuple("Configuration", "name compiler arguments optimization")
+Configuration = collections.namedtuple("Configuration", "name compiler arguments optimization whole")
 CONFIGURATIONS = [
-    Configuration("gcc-x86-64", "g++", "-march=x86-64", "2"),
-    Configuration("gcc-native", "g++", "-march=native", "3"),
-    Configuration("clang", "clang++", "", "2"),
+    Configuration("gcc-x86-64", "g++", "-march=x86-64", "2", False),
+    Configuration("gcc-native", "g++", "-march=native", "3", False),
+    Configuration("clang", "clang++", "", "2", True),
 ]
+# Sources of the core with numbers in them, but for those that move bytes between files and memory.
+NUMBERS = re.compile(r"\b(float|double)\b|<cmath>|\b(arith|clones|digest|order)\.hpp")
+MOVES_BYTES = re.compile(r"(hdf5_io|json|log|trace)_")
+# Sources of golden that write no log, or have only numbers to show.
+NOT_IN_A_LOG = {"approximate", "bench", "bench_golden", "oracle_f64"}
 # Between them: both state types, both conv state types, several layers, inactive rows, widths 64 and 128.
 INPUTS = ["traces/h200_k64_3layers.h5", "traces/h200_tp4_bf16state.h5", "traces/h200_tp4_f32_convf32.h5",
           "traces/recipes/small_k64.json"]
@@ -34,20 +41,54 @@ RUNS = [("1", ""), ("4", ""), ("2", "plain"), ("1", "sse2"), ("3", "avx2"), ("2"
 ALWAYS_DEFINED = ["golden", "triton-sm90"]
 
 
+def run_all(steps, environment, directory=None):
+    """The messages of the first step that fails, or an empty string."""
+    for step in steps:
+        done = subprocess.run(step, env=environment, cwd=directory, capture_output=True, text=True, check=False)
+        if done.returncode != 0:
+            return (done.stdout + done.stderr)[-4000:] or f"{step}: exit {done.returncode}"
+    return ""
+
+
+def objects_with_numbers(root, folder):
+    """Targets of the objects that decide bits: all of golden, and the sources of the core with numbers in them."""
+    listed = subprocess.run(["ninja", "-C", folder, "-t", "targets", "all"], capture_output=True, text=True, check=True).stdout
+    found = []
+    for target in re.findall(r"^(\S+\.cpp\.o):", listed, re.M):
+        place, stem = os.path.dirname(target), os.path.basename(target)[: -len(".cpp.o")]
+        if place.startswith("golden/") and stem not in NOT_IN_A_LOG or place == "tests/matrix_run.p":
+            found.append(target)
+        elif place == "src/libgdnsim_core.a.p" and not MOVES_BYTES.match(stem):
+            with open(os.path.join(root, "src", stem + ".cpp"), encoding="utf-8") as source:
+                found += [target] if NUMBERS.search(source.read()) else []
+    return found
+
+
+def link_with_rest(build, folder, objects):
+    """This build's command that links matrix_run, with those objects before its archives: they come first."""
+    listed = subprocess.run(["ninja", "-C", build, "-t", "commands", "tests/matrix_run"], capture_output=True, text=True, check=True)
+    command = shlex.split(listed.stdout.splitlines()[-1])
+    at = command.index("-o")
+    own = [word for word in command[at + 2 :] if not word.startswith("tests/matrix_run.p/")]
+    return [*command[:at], "-o", os.path.join(folder, "matrix_run"), *(os.path.join(folder, name) for name in objects), *own]
+
+
 def build_program(root, build, configuration):
     """Path of its matrix_run, or the messages of the failed build."""
     folder = os.path.join(build, "matrix", configuration.name)
     environment = {**os.environ, "CXX": configuration.compiler}
     environment.pop("CXXFLAGS", None)
-    steps = [["ninja", "-C", folder, "tests/matrix_run"]]
     if not os.path.exists(os.path.join(folder, "build.ninja")):
-        steps.insert(0, ["meson", "setup", folder, root, "-Dtools=false", "-Dcuda=disabled", "-Dbuildtype=plain",
-                         f"-Doptimization={configuration.optimization}", f"-Dcpp_args={configuration.arguments}"])
-    for step in steps:
-        done = subprocess.run(step, env=environment, capture_output=True, text=True, check=False)
-        if done.returncode != 0:
-            return None, (done.stdout + done.stderr)[-4000:]
-    return os.path.join(folder, "tests", "matrix_run"), ""
+        messages = run_all([["meson", "setup", folder, root, "-Dtools=false", "-Dcuda=disabled", "-Dbuildtype=plain",
+                             f"-Doptimization={configuration.optimization}", f"-Dcpp_args={configuration.arguments}"]], environment)
+        if messages:
+            return None, messages
+    if configuration.whole:
+        messages = run_all([["ninja", "-C", folder, "tests/matrix_run"]], environment)
+        return None if messages else os.path.join(folder, "tests", "matrix_run"), messages
+    objects = objects_with_numbers(root, folder)
+    messages = run_all([["ninja", "-C", folder, *objects], link_with_rest(build, folder, objects)], environment, build)
+    return None if messages else os.path.join(folder, "matrix_run"), messages
 
 
 def contract_names(program):

@@ -372,12 +372,13 @@ TEST_CASE("simd: a wrong order, a stray FMA, a swapped head map and a skipped ro
                                                          {"decay", "none"},
                                                          {"qk_eps", "mean"},
                                                          {"scale", "before"}};
-  for (const auto& [field, word] : mutants) {
-    CAPTURE(std::string(field));
+  for (const auto& mutation : mutants) {
+    const std::string field = mutation.first, word = mutation.second;
+    CAPTURE(field);
     Contract mutant;
     set_contract_field(mutant, field, word);
     // Sums of products that were rounded to bf16 are nearly always exact: the order of the taps shows with an f32 conv state.
-    const Recipe recipe = triton_recipe({2, 4, 128, 128, 4}, std::string(field) == "conv_taps" ? 6 : 4, 0);
+    const Recipe recipe = triton_recipe({2, 4, 128, 128, 4}, field == "conv_taps" ? 6 : 4, 0);
     Work right(recipe, 30, 3, 2, contract_set("golden")), wrong(recipe, 30, 3, 2, {mutant, mutant});
     const Result want = run(right, "plain", 1, 1);
     for (const Variant* variant : vector_variants()) {
