@@ -37,6 +37,9 @@ void require_same_plan(const StepPlan& a, const StepPlan& b) {
     if (a.block[row] != b.block[row])
       throw error("diff: step ", a.step, ", row ", row, ": the runs are not of the same batch: block ", a.block[row],
                   " and ", b.block[row]);
+    else if (a.start(row) != b.start(row) || a.draft != b.draft)
+      throw error("diff: step ", a.step, ", row ", row, ": the runs are not of the same batch: draft ", a.draft,
+                  " from block ", a.start(row), " and draft ", b.draft, " from block ", b.start(row));
 }
 
 /// A log that was interrupted lacks steps, even when the other log lacks them too.

@@ -191,6 +191,7 @@ const Contract* preset_under_layout(const Bench& bench, Path path) {
     if (found.clean()) continue;
     const Scene scene = make_scene(trials, std::move(found));
     Hypotheses hypotheses;
+    propose_wraps(scene, hypotheses);
     propose_layouts(scene, hypotheses);
     for (const Hypothesis& hypothesis : hypotheses)
       if (trials.run(hypothesis.twists, {}, other.last_step, true).clean()) return &preset;

@@ -5,6 +5,7 @@
 #include "explain_rows.hpp"
 #include "gdnsim/arith.hpp"
 #include "gdnsim/compare.hpp"
+#include "gdnsim/lifecycle.hpp"
 
 namespace gdnsim::explaining {
 namespace {
@@ -190,6 +191,32 @@ std::string event_words(const Event& event) {
   return "the " + std::string(name_of(event.kind)) + " of block " + std::to_string(event.block);
 }
 
+/// ": the last writer was sequence 5 at step 0": what the block held before this event of a layer.
+std::string left_by(const Stream& stream, const Event& event, std::int64_t at, int layer) {
+  Lifecycle life(stream, "");
+  life.go_to(event.step);
+  const auto events = stream.events();
+  std::int64_t first = at;
+  while (first > 0 && events[static_cast<std::size_t>(first - 1)].step == event.step) --first;
+  for (std::int64_t i = first; i < at; ++i)
+    if (const Event& before = events[static_cast<std::size_t>(i)]; before.layer == -1 || before.layer == layer)
+      life.event(before, i);
+  const bool fresh = life.life(event.block).written_step < 0;
+  return fresh ? ": nothing had written it before" : ": the last writer was " + life.last_writer(event.block);
+}
+
+/// The last row that wrote a copy's source before it, and how many tokens the source then stood for.
+struct SourceMoment {
+  std::int64_t step = -1, tokens = 0;
+};
+SourceMoment source_before(const Scene& scene, const Event& event) {
+  SourceMoment found;
+  for (const auto& [place, tokens] : tokens_of_states(scene))
+    if (place.second == event.source && place.first < event.step && place.first > found.step)
+      found = {place.first, tokens};
+  return found;
+}
+
 /// One event, and every way in which it may have gone wrong.
 void one_event(const Scene& scene, std::int64_t at, Hypotheses& out) {
   const Bench& bench = scene.bench;
@@ -216,9 +243,10 @@ void one_event(const Scene& scene, std::int64_t at, Hypotheses& out) {
     hypothesis.twists = {std::move(twist)};
     out.push_back(std::move(hypothesis));
   };
+  const std::string left = left_by(stream, event, at, bench.layer);
   for (Part part : kParts)  // the part keeps what the block held before
     propose(
-        "reset-missing", what + " did not reach its " + words_of(part),
+        "reset-missing", what + " did not reach its " + words_of(part) + left,
         [=](Pool& pool, int layer) {
           Words words = event_state(pool, layer);
           take(part, read_words(pool, layer, event.block), words);
@@ -262,6 +290,21 @@ void one_event(const Scene& scene, std::int64_t at, Hypotheses& out) {
               write_words(pool, layer, event.block, words);
             },
             other);
+  if (event.kind == EventKind::copy) {  // of another moment: what the source was after its earlier rows
+    const auto tokens = tokens_of_states(scene);
+    const SourceMoment now = source_before(scene, event);
+    for (const auto& [place, words] : scene.history.after) {
+      if (place.second != event.source || place.first >= event.step || place.first == now.step) continue;
+      const std::int64_t n = tokens.at(place) - now.tokens;
+      if (n == 0 || scene.plan(place.first).path == Path::opaque) continue;
+      for (Part part : kParts)
+        propose("wrong-position",
+                what + " took the " + words_of(part) + " that block " + std::to_string(event.source) +
+                    " held at position p" + (n > 0 ? "+" : "") + std::to_string(n) + ", after step " +
+                    std::to_string(place.first),
+                changed([part, words = words](const Model&, Words& now) { take(part, words, now); }), event.block);
+    }
+  }
   if (event.kind != EventKind::load) return;
   std::set<std::int32_t> sources;
   for (const Event& other : stream.events())
@@ -294,7 +337,9 @@ void one_event(const Scene& scene, std::int64_t at, Hypotheses& out) {
 
 void propose_windows(const Scene& scene, Hypotheses& out) {
   if (!scene.in_conv() && scene.parts().size() == 1) return;
-  for (const RowStep& place : rows_of_block(scene, scene.at.block, scene.anchor, scene.at.step)) {
+  const auto lineage = rows_of_state(scene, 0);
+  for (std::size_t at = 0; at < lineage.size() && lineage[at].step >= scene.anchor; ++at) {
+    const RowStep place = lineage[at];
     const auto propose = [&](int by, const std::function<Twist(const Where&)>& twist) {
       propose_row(scene, out, "conv-window-shift", place, -1, "conv window read " + columns(by), twist);
     };
@@ -308,9 +353,10 @@ void propose_windows(const Scene& scene, Hypotheses& out) {
       propose(1, [=](const Where& where) { return late_with_x(where, roll_true); });
     }
     // The window of a position before: columns that had rolled out.
-    const auto rows = rows_of_block(scene, scene.at.block, 0, place.step - 1);
-    for (std::size_t n = 1; n < rows.size() && n <= 3; ++n) {
-      const auto kept = scene.history.after.find({rows[n].step, scene.at.block});
+    for (std::size_t n = 1; at + 1 + n < lineage.size() && n <= 3; ++n) {
+      const RowStep& row = lineage[at + 1 + n];
+      const auto kept =
+          scene.history.after.find({row.step, scene.plan(row.step).block[static_cast<std::size_t>(row.row)]});
       if (kept == scene.history.after.end()) continue;
       propose(-static_cast<int>(n), [conv = kept->second.conv](const Where& where) {
         return edited(
@@ -323,7 +369,7 @@ void propose_windows(const Scene& scene, Hypotheses& out) {
 void propose_contents(const Scene& scene, Hypotheses& out) {
   poisoned_output(scene, out);
   const auto heads = nan_heads(scene);
-  for (const RowStep& place : rows_of_block(scene, scene.at.block, scene.anchor, scene.at.step)) {
+  for (const RowStep& place : rows_of_state(scene)) {
     const auto reads = [&](const char* id, std::int32_t block, const std::string& what, const Edit& edit) {
       propose_row(scene, out, id, place, block, what, [=](const Where& where) { return edited(where, edit, false); });
     };
@@ -357,14 +403,7 @@ void propose_contents(const Scene& scene, Hypotheses& out) {
 }
 
 void propose_events(const Scene& scene, Hypotheses& out) {
-  const auto events = scene.bench.stream.events();
-  for (std::int64_t i = static_cast<std::int64_t>(events.size()) - 1; i >= 0; --i) {
-    const Event& event = events[static_cast<std::size_t>(i)];
-    const bool here = event.layer == -1 || event.layer == scene.bench.layer;
-    if (here && event.block == scene.at.block && event.kind != EventKind::free && event.step >= scene.anchor &&
-        event.step <= scene.at.step)
-      one_event(scene, i, out);
-  }
+  for (const std::int64_t event : events_of_state(scene)) one_event(scene, event, out);
 }
 
 }  // namespace gdnsim::explaining

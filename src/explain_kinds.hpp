@@ -39,10 +39,20 @@ struct RowStep {
 /// Rows that name the block in [first, last], the latest first.
 std::vector<RowStep> rows_of_block(const Scene& scene, std::int32_t block, std::int64_t first, std::int64_t last);
 
+/// Rows that made the state of `at.block` what it is, the latest first, back to step `first`: through copies and through rows
+/// that went on from another block.
+std::vector<RowStep> rows_of_state(const Scene& scene, std::int64_t first);
+inline std::vector<RowStep> rows_of_state(const Scene& scene) { return rows_of_state(scene, scene.anchor); }
+/// Events that did, the latest first, back to the anchor: places in the stream's events.
+std::vector<std::int64_t> events_of_state(const Scene& scene);
+/// (step, block): tokens that the block's state has seen after the step, since its last zero or load, for rows of the step.
+std::map<std::pair<std::int64_t, std::int32_t>, std::int64_t> tokens_of_states(const Scene& scene);
+
 using Hypotheses = std::vector<Hypothesis>;
 
-void propose_wrong_blocks(const Scene& scene, Hypotheses& out);    // wrong-block
-void propose_positions(const Scene& scene, Hypotheses& out);       // wrong-position
+void propose_wrong_blocks(const Scene& scene, Hypotheses& out);  // wrong-block
+void propose_columns(const Scene& scene, Hypotheses& out);    // the wrong candidate of a launch taken for the accepted
+void propose_positions(const Scene& scene, Hypotheses& out);  // wrong-position
 void propose_missing_writes(const Scene& scene, Hypotheses& out);  // write-missing
 void propose_windows(const Scene& scene, Hypotheses& out);         // conv-window-shift
 void propose_contents(const Scene& scene, Hypotheses& out);  // kv-transposed, poison-read, state-store-bf16 of one read
@@ -53,7 +63,8 @@ void propose_orders(const Scene& scene, Hypotheses& out);            // the same
 void propose_roundings_here(const Scene& scene, Hypotheses& out);    // from the step on, in it alone, in one row
 void propose_orders_here(const Scene& scene, Hypotheses& out);       // every order of summing, from the step on
 void propose_roundings_before(const Scene& scene, Hypotheses& out);  // the same for the block's steps before
-void propose_layouts(const Scene& scene, Hypotheses& out);           // qkv-packing, index-wrap
+void propose_wraps(const Scene& scene, Hypotheses& out);             // index-wrap
+void propose_layouts(const Scene& scene, Hypotheses& out);           // qkv-packing
 void propose_bit(const Scene& scene, Hypotheses& out);               // memory-corruption of one bit of a snapshot
 void propose_flips(const Scene& scene, Hypotheses& out);             // of one bit of the state that a row read
 void propose_input_flips(const Scene& scene, Hypotheses& out);       // of one bit of the window, an input, a parameter

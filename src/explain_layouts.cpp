@@ -109,13 +109,17 @@ Twist wraps(std::uint64_t stride, std::uint64_t modulus, Part part) {
   return twist;
 }
 
+}  // namespace
+
 void propose_wraps(const Scene& scene, Hypotheses& out) {
   const Model& model = scene.model();
   const std::int32_t highest = *scene.blocks.rbegin();
+  std::vector<std::int32_t> named(scene.blocks.begin(), scene.blocks.end());  // the sentence names the first that wraps
+  if (scene.at.block >= 0) named.insert(named.begin(), scene.at.block);
   const auto propose = [&](std::uint64_t stride, const char* unit, Part part) {
     for (int bits : {31, 32}) {
       const std::uint64_t modulus = std::uint64_t{1} << bits;
-      for (std::int32_t block : scene.blocks) {
+      for (std::int32_t block : named) {
         const std::int32_t hit = wrapped(block, stride, modulus);
         if (hit == block) continue;
         const Scope scope{-1, -1, scene.bench.layer, -1, hit, -1};
@@ -132,20 +136,24 @@ void propose_wraps(const Scene& scene, Hypotheses& out) {
       }
     }
   };
-  if (static_cast<std::uint64_t>(highest) * model.state_bytes() >> 31 > 0) {
-    propose(static_cast<std::uint64_t>(model.state_elements()), "elements", Part::recurrent);
-    propose(model.state_bytes(), "bytes", Part::recurrent);
+  const auto stride_of = [](std::int64_t stride, std::int64_t content) {
+    return static_cast<std::uint64_t>(stride > 0 ? stride : content);
+  };
+  const std::uint64_t state = stride_of(model.block_stride, model.state_elements()),
+                      conv = stride_of(model.conv_block_stride, model.conv_elements());
+  const auto beyond = [&](std::uint64_t bytes) { return static_cast<std::uint64_t>(highest) * bytes >> 31 > 0; };
+  if (const std::uint64_t bytes = state * size_of(model.state_dtype); beyond(bytes)) {
+    if (model.block_stride > 0 && model.conv_block_stride == 0) propose(state, "elements", Part::both);
+    propose(state, "elements", Part::recurrent);
+    propose(bytes, "bytes", Part::recurrent);
   }
-  if (static_cast<std::uint64_t>(highest) * model.conv_bytes() >> 31 > 0) {
-    propose(static_cast<std::uint64_t>(model.conv_elements()), "elements", Part::conv);
-    propose(model.conv_bytes(), "bytes", Part::conv);
+  if (const std::uint64_t bytes = conv * size_of(model.conv_state_dtype); beyond(bytes)) {
+    propose(conv, "elements", Part::conv);
+    propose(bytes, "bytes", Part::conv);
   }
 }
 
-}  // namespace
-
 void propose_layouts(const Scene& scene, Hypotheses& out) {
-  propose_wraps(scene, out);
   const auto order = packed_order(scene.model());
   if (std::ranges::is_sorted(order)) return;  // one key head: both packings are the same
   const Scope scope{-1, -1, scene.bench.layer, -1, -1, -1};

@@ -10,24 +10,75 @@ constexpr std::int64_t kBack = 16, kAhead = 4;         // steps of history befor
 constexpr std::int64_t kWindow = 64;                   // steps of a window at most
 constexpr std::size_t kMemory = std::size_t{1} << 30;  // for the states of the history
 
-/// The last step before which an event set the block, or after which an equal snapshot of it was recorded.
-std::int64_t anchor_of(const Bench& bench, const Outcome& found, const Unit& at) {
-  std::int64_t anchor = 0;
-  for (const Event& event : bench.stream.events()) {
-    const bool sets = event.kind == EventKind::load || event.kind == EventKind::zero;
-    if (sets && event.block == at.block && event.step <= at.step && (event.layer == -1 || event.layer == bench.layer))
-      anchor = event.step;
+bool here(const Event& event, int layer) { return event.layer == -1 || event.layer == layer; }
+
+/// The blocks whose state became one block's, from a step back: through copies and through rows that moved.
+class Lineage {
+ public:
+  Lineage(const Stream& stream, int layer, const std::vector<StepPlan>& plans, std::int32_t block, std::int64_t step)
+      : events_(stream.events()), layer_(layer), plans_(plans), step_(step), block_(block) {
+    const auto later = [](std::int64_t at, const Event& event) { return at < event.step; };
+    next_ = std::upper_bound(events_.begin(), events_.end(), step, later) - events_.begin();
   }
-  for (const Snapshot& snapshot : bench.recording.snapshots()) {
-    if (snapshot.layer != bench.layer || snapshot.block != at.block || snapshot.step >= at.step) continue;
-    const auto wrong = [&](const WrongUnit& w) {
-      return w.unit.step == snapshot.step && w.unit.block == at.block &&
-             (w.unit.tap == Tap::state || w.unit.tap == Tap::conv_state);
-    };
-    if (std::ranges::none_of(found.wrong, wrong) && snapshot.step >= bench.first_step)
-      anchor = std::max(anchor, snapshot.step + 1);
+  std::int64_t step() const { return step_; }
+  std::int32_t block() const { return block_; }  // after the rows of step()
+  /// The row of step() that wrote it, or -1.
+  int row() const {
+    const StepPlan& plan = plans_[static_cast<std::size_t>(step_)];
+    const auto found = std::ranges::find(plan.block, block_);
+    return block_ < 0 || found == plan.block.end() ? -1 : static_cast<int>(found - plan.block.begin());
   }
-  return std::max(anchor, at.step - kWindow);
+  /// To the end of the step before. `use`: each event on the way that changed the block; true: the way ends there.
+  template <class Use>
+  bool back(const Use& use) {
+    if (const int at = row(); at >= 0)
+      block_ = plans_[static_cast<std::size_t>(step_)].start(static_cast<std::size_t>(at));
+    for (; next_ > 0 && events_[static_cast<std::size_t>(next_ - 1)].step == step_; --next_) {
+      const Event& event = events_[static_cast<std::size_t>(next_ - 1)];
+      if (event.block != block_ || !changes_contents(event.kind) || !here(event, layer_)) continue;
+      if (use(event, next_ - 1)) return true;
+      if (event.kind == EventKind::copy) block_ = event.source;
+    }
+    --step_;
+    return false;
+  }
+
+ private:
+  const std::span<const Event> events_;
+  const int layer_;
+  const std::vector<StepPlan>& plans_;
+  std::int64_t step_;
+  std::int32_t block_;
+  std::ptrdiff_t next_ = 0;
+};
+
+/// (step, block) of the layer's recorded snapshots that come out.
+std::set<std::pair<std::int64_t, std::int32_t>> equal_snapshots(const Bench& bench, const Outcome& found,
+                                                                std::int64_t before) {
+  std::set<std::pair<std::int64_t, std::int32_t>> equal;
+  for (const Snapshot& snapshot : bench.recording.snapshots())
+    if (snapshot.layer == bench.layer && snapshot.step < before && snapshot.step >= bench.first_step)
+      equal.insert({snapshot.step, snapshot.block});
+  for (const WrongUnit& w : found.wrong)
+    if (w.unit.tap == Tap::state || w.unit.tap == Tap::conv_state) equal.erase({w.unit.step, w.unit.block});
+  return equal;
+}
+
+/// The last step before which an event set the block's state, or after which an equal snapshot of it was recorded; never within
+/// a launch, of which the pool does not hold everything.
+std::int64_t anchor_of(const Scene& scene) {
+  const Bench& bench = scene.bench;
+  const Unit& at = scene.at;
+  const std::int64_t earliest = std::max<std::int64_t>(0, at.step - kWindow);
+  const auto equal = equal_snapshots(bench, scene.found, at.step);
+  Lineage lineage(bench.stream, bench.layer, scene.plans, at.block, at.step);
+  const auto sets = [](const Event& event, std::ptrdiff_t) { return event.kind != EventKind::copy; };
+  while (at.block >= 0 && lineage.step() > earliest && !equal.contains({lineage.step(), lineage.block()}))
+    if (lineage.back(sets)) return lineage.step();
+  const std::int64_t anchor = at.block < 0                                        ? earliest
+                              : equal.contains({lineage.step(), lineage.block()}) ? lineage.step() + 1
+                                                                                  : earliest;
+  return std::max<std::int64_t>(0, anchor - scene.plan(anchor).draft);
 }
 
 void note_blocks(const Scene& scene, std::set<std::int32_t>& blocks) {
@@ -57,15 +108,56 @@ std::vector<Part> Scene::parts() const {
 Scene make_scene(Trials& trials, Outcome found) {
   const Bench& bench = trials.bench();
   const Unit at = found.wrong.front().unit;
-  const std::int64_t anchor = anchor_of(bench, found, at);
-  Scene scene{bench, trials, std::move(found), at, anchor, trials.checkpoint(anchor), {}, {}, {}};
+  Scene scene{bench, trials, std::move(found), at, 0, {}, {}, {}, {}};
   for (std::int64_t step = 0; step < bench.last_step; ++step) scene.plans.push_back(bench.stream.plan(step));
+  scene.anchor = anchor_of(scene);
+  scene.from = trials.checkpoint(scene.anchor);
   note_blocks(scene, scene.blocks);
   const std::int64_t room = steps_of_history(scene.model(), bench.stream.rows());
   const std::int64_t last = std::min(at.step + kAhead, bench.last_step);
-  const std::int64_t first = std::max({std::int64_t{0}, anchor - kBack, last - room});
+  const std::int64_t first = std::max({std::int64_t{0}, scene.anchor - kBack, last - room});
   scene.history = trials.history(first, last);
   return scene;
+}
+
+std::vector<RowStep> rows_of_state(const Scene& scene, std::int64_t first) {
+  std::vector<RowStep> rows;
+  Lineage lineage(scene.bench.stream, scene.bench.layer, scene.plans, scene.at.block, scene.at.step);
+  while (scene.at.block >= 0 && lineage.step() >= first) {
+    const int row = scene.plan(lineage.step()).path == Path::opaque ? -1 : lineage.row();
+    if (row >= 0) rows.push_back({lineage.step(), row});
+    (void)lineage.back([](const Event&, std::ptrdiff_t) { return false; });
+  }
+  return rows;
+}
+
+std::vector<std::int64_t> events_of_state(const Scene& scene) {
+  std::vector<std::int64_t> events;
+  Lineage lineage(scene.bench.stream, scene.bench.layer, scene.plans, scene.at.block, scene.at.step);
+  while (scene.at.block >= 0 && lineage.step() >= scene.anchor)
+    (void)lineage.back([&](const Event&, std::ptrdiff_t at) { return events.push_back(at), false; });
+  return events;
+}
+
+std::map<std::pair<std::int64_t, std::int32_t>, std::int64_t> tokens_of_states(const Scene& scene) {
+  std::map<std::pair<std::int64_t, std::int32_t>, std::int64_t> tokens;
+  std::map<std::int32_t, std::int64_t> now;
+  const auto events = scene.bench.stream.events();
+  std::size_t next = 0;
+  for (const StepPlan& plan : scene.plans) {
+    for (; next < events.size() && events[next].step <= plan.step; ++next) {
+      const Event& event = events[next];
+      if (changes_contents(event.kind) && here(event, scene.bench.layer))
+        now[event.block] = event.kind == EventKind::copy ? now[event.source] : 0;
+    }
+    const auto before = now;
+    for (std::size_t row = 0; row < plan.block.size(); ++row) {
+      if (plan.block[row] < 0) continue;
+      const auto start = before.find(plan.start(row));
+      tokens[{plan.step, plan.block[row]}] = now[plan.block[row]] = (start == before.end() ? 0 : start->second) + 1;
+    }
+  }
+  return tokens;
 }
 
 std::vector<RowStep> rows_of_block(const Scene& scene, std::int32_t block, std::int64_t first, std::int64_t last) {

@@ -146,8 +146,9 @@ void SceneSearch::minimise() {
 }
 
 bool SceneSearch::try_blocks() {
-  constexpr Propose groups[] = {propose_events,  propose_missing_writes, propose_wrong_blocks, propose_padded_rows,
-                                propose_windows, propose_contents,       propose_positions};
+  constexpr Propose groups[] = {propose_wraps,   propose_events,       propose_missing_writes,
+                                propose_columns, propose_wrong_blocks, propose_padded_rows,
+                                propose_windows, propose_contents,     propose_positions};
   return std::ranges::any_of(groups, [&](Propose propose) { return try_group(propose); });
 }
 

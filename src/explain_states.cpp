@@ -8,11 +8,19 @@ namespace {
 
 std::string name(std::int32_t block) { return "block " + std::to_string(block); }
 
-/// Reads another block's state; writes to its own.
+/// Which row of the step names the block, if another one does: " (row 1's, sequence 9)".
+std::string whose(const StepPlan& plan, int row, std::int32_t block) {
+  const auto found = std::ranges::find(plan.block, block);
+  const auto other = found - plan.block.begin();
+  if (found == plan.block.end() || other == row) return "";
+  const std::int64_t sequence = plan.sequence[static_cast<std::size_t>(other)];
+  return " (row " + std::to_string(other) + "'s" + (sequence < 0 ? "" : ", sequence " + std::to_string(sequence)) + ")";
+}
+
+/// Reads another block's state, or its own where it should have gone on from another; writes to its own.
 Twist reads_block(const Where& where, Part part, std::int32_t other) {
-  return changed_before(where, [=](StepEdit& edit, int, std::int32_t block, Words& words) {
-    if (block != other) take(part, read_words(edit.pool, edit.layer, other), words);
-  });
+  return changed_before(
+      where, [=](StepEdit& edit, int, std::int32_t, Words& words) { take(part, edit.read_still(other), words); });
 }
 
 /// What the row wrote of the part goes to `target` as well or instead; -1: nowhere.
@@ -24,7 +32,7 @@ Twist writes_to(const Where& where, Part part, std::int32_t target, bool keep_ow
       take(part, words, other);
       write_words(edit.pool, edit.layer, target, other);
     }
-    if (!keep_own) take(part, before, words);
+    if (!keep_own) take(part, edit.still_of(block, before), words);
   });
   if (target >= 0) twist.blocks = {target};
   return twist;
@@ -33,14 +41,14 @@ Twist writes_to(const Where& where, Part part, std::int32_t target, bool keep_ow
 /// The row used another block altogether: read it, wrote it, and left its own alone.
 Twist uses_instead(const Where& where, Part part, std::int32_t other) {
   const auto read = [=](StepEdit& edit, int, std::int32_t block, Words& words) {
-    if (block != other) take(part, read_words(edit.pool, edit.layer, other), words);
+    if (block != other) take(part, edit.read_still(other), words);
   };
   const auto write = [=](StepEdit& edit, int, std::int32_t block, const Words& before, Words& words) {
     if (block == other) return;
     Words theirs = read_words(edit.pool, edit.layer, other);
     take(part, words, theirs);
     write_words(edit.pool, edit.layer, other, theirs);
-    take(part, before, words);
+    take(part, edit.still_of(block, before), words);
   };
   Twist twist = changed_around(where, read, write);
   twist.blocks = {other};
@@ -48,24 +56,28 @@ Twist uses_instead(const Where& where, Part part, std::int32_t other) {
 }
 
 void blocks_of_row(const Scene& scene, const RowStep& place, Hypotheses& out) {
-  const std::int32_t own = scene.plan(place.step).block[static_cast<std::size_t>(place.row)];
+  const StepPlan& plan = scene.plan(place.step);
+  const std::int32_t own = plan.block[static_cast<std::size_t>(place.row)],
+                     start = plan.start(static_cast<std::size_t>(place.row));
   for (Part part : scene.parts())
     for (std::int32_t other : scene.blocks) {
-      if (other == own) continue;
-      const std::string what = words_of(part);
-      propose_row(scene, out, "wrong-block", place, other, "read the " + what + " of " + name(other),
+      if (other == start) continue;
+      const std::string what = words_of(part), block = name(other) + whose(plan, place.row, other);
+      const std::string instead = start == own ? "" : " instead of " + name(start);
+      propose_row(scene, out, "wrong-block", place, other, "read the " + what + " of " + block + instead,
                   [=](const Where& where) { return reads_block(where, part, other); });
-      propose_row(scene, out, "wrong-block", place, other, "used " + name(other) + " (" + what + ") instead of its own",
+      if (other == own) continue;
+      propose_row(scene, out, "wrong-block", place, other, "used " + block + " (" + what + ") instead of its own",
                   [=](const Where& where) { return uses_instead(where, part, other); });
-      propose_row(scene, out, "wrong-block", place, other,
-                  "wrote its " + what + " to " + name(other) + " instead of its own",
+      propose_row(scene, out, "wrong-block", place, other, "wrote its " + what + " to " + block + " instead of its own",
                   [=](const Where& where) { return writes_to(where, part, other, false); });
     }
 }
 
 /// The block's own rows in time order, its latest first in `rows`: where the place is among them.
 std::vector<RowStep> in_time_order(const Scene& scene, std::int32_t block) {
-  auto rows = rows_of_block(scene, block, 0, static_cast<std::int64_t>(scene.plans.size()) - 1);
+  auto rows = rows_of_block(scene, block, scene.at.step + 1, static_cast<std::int64_t>(scene.plans.size()) - 1);
+  for (const RowStep& place : rows_of_state(scene, 0)) rows.push_back(place);
   std::ranges::reverse(rows);
   return rows;
 }
@@ -95,11 +107,85 @@ void read_of_position(const Scene& scene, const RowStep& place, std::ptrdiff_t n
         });
 }
 
+/// A state that the row's sequence left earlier: after which step, in which block, n tokens from the one to go on from.
+struct Left {
+  std::int64_t step;
+  std::int32_t block;
+  std::int64_t n;
+  const Words* words;
+  std::string position() const { return "p" + std::string(n > 0 ? "+" : "") + std::to_string(n); }
+};
+
+Twist reads_words(const Where& where, Part part, const Words& words) {
+  return changed_before(where, [=](StepEdit&, int, std::int32_t, Words& now) { take(part, words, now); });
+}
+
+std::string from_words(const Left& left, std::int32_t start) {
+  return name(left.block) + ", the one after step " + std::to_string(left.step) + ", not " + name(start);
+}
+
+Mechanism wrong_state(const Scope& scope, const Left& left, std::int32_t start) {
+  return {"wrong-position", scope,
+          "read its own recurrent state of position " + left.position() + ", " + from_words(left, start), "",
+          Proof::rerun};
+}
+
+Mechanism wrong_window(const Scope& scope, const Left& left, std::int32_t start) {
+  const std::int64_t by = left.n < 0 ? -left.n : left.n;
+  return {"conv-window-shift", scope,
+          "conv window read " + std::to_string(by) + (by == 1 ? " column" : " columns") +
+              (left.n < 0 ? " too early: " : " too late: ") + from_words(left, start),
+          "", Proof::rerun};
+}
+
+/// What a row of a sequence with several candidates a launch goes on from, when the wrong one is taken for the accepted one:
+/// for the state, for the window (a shift), or for each its own; nullptr: the right one. Each has a line, and the last one says
+/// what both stood for.
+void columns_of_launch(const Scene& scene, const RowStep& place, const Left* state, const Left* window,
+                       Hypotheses& out) {
+  const std::int32_t start = scene.plan(place.step).start(static_cast<std::size_t>(place.row));
+  const auto scope = [&](const Left& left) { return scene.scope(place.step, place.row, left.block); };
+  Hypothesis hypothesis;
+  const Where where{place.step, place.step, place.row};
+  if (state != nullptr) {
+    hypothesis.mechanisms.push_back(wrong_state(scope(*state), *state, start));
+    hypothesis.twists.push_back(reads_words(where, Part::recurrent, *state->words));
+  }
+  if (window != nullptr) {
+    hypothesis.mechanisms.push_back(wrong_window(scope(*window), *window, start));
+    hypothesis.twists.push_back(reads_words(where, Part::conv, *window->words));
+  }
+  const auto at = [](const Left* left) { return left == nullptr ? std::string("p") : left->position(); };
+  hypothesis.mechanisms.back().says +=
+      "; so the row went on from recurrent at " + at(state) + ", conv at " + at(window);
+  out.push_back(std::move(hypothesis));
+}
+
+/// The states that the row's sequence left before, the latest first.
+std::vector<Left> left_before(const Scene& scene, const RowStep& place) {
+  constexpr std::size_t kMost = 8;  // two launches of a few candidates
+  const auto tokens = tokens_of_states(scene);
+  const StepPlan& plan = scene.plan(place.step);
+  const auto row = static_cast<std::size_t>(place.row);
+  const std::int64_t before = tokens.at({place.step, plan.block[row]}) - 1;
+  std::vector<Left> lefts;
+  for (const auto& [at, words] : scene.history.after) {
+    const auto& [step, block] = at;
+    const StepPlan& then = scene.plan(step);
+    const auto there = std::ranges::find(then.block, block) - then.block.begin();
+    const bool own = then.sequence[static_cast<std::size_t>(there)] == plan.sequence[row];
+    if (own && step < place.step && tokens.at(at) != before)
+      lefts.push_back({step, block, tokens.at(at) - before, &words});
+  }
+  std::ranges::reverse(lefts);
+  if (lefts.size() > kMost) lefts.resize(kMost);
+  return lefts;
+}
+
 }  // namespace
 
 void propose_wrong_blocks(const Scene& scene, Hypotheses& out) {
-  for (const RowStep& place : rows_of_block(scene, scene.at.block, scene.anchor, scene.at.step))
-    blocks_of_row(scene, place, out);
+  for (const RowStep& place : rows_of_state(scene)) blocks_of_row(scene, place, out);
   if (scene.at.block < 0) return;
   // Some other row's write went there: a block that no row named, or one that a row named too.
   for (std::int64_t step = scene.at.step; step >= scene.anchor; --step)
@@ -116,17 +202,36 @@ void propose_wrong_blocks(const Scene& scene, Hypotheses& out) {
     }
 }
 
+void propose_columns(const Scene& scene, Hypotheses& out) {
+  const auto parts = scene.parts();
+  const auto may = [&](Part part) { return std::ranges::find(parts, part) != parts.end(); };
+  for (const RowStep& place : rows_of_state(scene)) {
+    const StepPlan& plan = scene.plan(place.step);
+    if (plan.accepted.empty() && plan.source.empty()) continue;
+    const auto lefts = left_before(scene, place);
+    for (const Left& left : lefts) {
+      if (may(Part::recurrent)) columns_of_launch(scene, place, &left, nullptr, out);
+      if (may(Part::conv)) columns_of_launch(scene, place, nullptr, &left, out);
+      if (may(Part::both)) columns_of_launch(scene, place, &left, &left, out);
+    }
+    for (const Left& state : lefts)
+      for (const Left& window : lefts)
+        if (may(Part::both) && &state != &window) columns_of_launch(scene, place, &state, &window, out);
+  }
+}
+
 void propose_positions(const Scene& scene, Hypotheses& out) {
   const std::int32_t own = scene.at.block;
   const auto rows = in_time_order(scene, own);
-  for (const RowStep& place : rows_of_block(scene, own, scene.anchor, scene.at.step)) {
+  for (const RowStep& place : rows_of_state(scene)) {
     const std::int64_t sequence = scene.plan(place.step).sequence[static_cast<std::size_t>(place.row)];
     // The state before rows[here] is the one after rows[here - 1].
     const auto here = std::ranges::find(rows, place.step, &RowStep::step) - rows.begin();
     for (std::ptrdiff_t i = 0; i < static_cast<std::ptrdiff_t>(rows.size()); ++i) {
       const RowStep& other = rows[static_cast<std::size_t>(i)];
       const std::ptrdiff_t n = i - (here - 1);
-      const auto kept = scene.history.after.find({other.step, own});
+      const std::int32_t block = scene.plan(other.step).block[static_cast<std::size_t>(other.row)];
+      const auto kept = scene.history.after.find({other.step, block});
       if (n == 0 || kept == scene.history.after.end()) continue;
       if (scene.plan(other.step).sequence[static_cast<std::size_t>(other.row)] != sequence) continue;
       read_of_position(scene, place, n, "the one after step " + std::to_string(other.step), kept->second, out);
@@ -141,12 +246,12 @@ void propose_positions(const Scene& scene, Hypotheses& out) {
 }
 
 void propose_missing_writes(const Scene& scene, Hypotheses& out) {
-  for (const RowStep& place : rows_of_block(scene, scene.at.block, scene.anchor, scene.at.step))
+  for (const RowStep& place : rows_of_state(scene))
     for (Part part : {Part::recurrent, Part::conv, Part::both})
       propose_row(scene, out, "write-missing", place, -1, words_of(part) + " not written",
                   [=](const Where& where) { return writes_to(where, part, -1, false); });
   // Several of the block's writes in a row are missing.
-  const auto rows = rows_of_block(scene, scene.at.block, scene.anchor, scene.at.step);
+  const auto rows = rows_of_state(scene);
   for (std::size_t n = 1; n < rows.size(); ++n)
     for (Part part : scene.parts()) {
       Hypothesis run;

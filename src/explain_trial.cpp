@@ -24,8 +24,10 @@ std::uint64_t count_differing(DType type, std::span<const std::byte> got, std::s
 /// Replaces events, compares units, collects what a trial is asked for.
 class TrialObserver final : public Observer {
  public:
-  TrialObserver(const Bench& bench, const TwistList& twists, const TwistedStream& stream, bool until_wrong)
+  TrialObserver(const Bench& bench, const TwistList& twists, const TwistedStream& stream, Still& still,
+                bool until_wrong)
       : bench_(bench),
+        still_(still),
         twists_(twists),
         stream_(stream),
         until_wrong_(until_wrong),
@@ -41,6 +43,12 @@ class TrialObserver final : public Observer {
     const std::int64_t at = &event - stream_.events().data();
     for (const Twist* twist : twists_)
       if (twist->event == at && twist->instead) twist->instead(pool, layer);
+  }
+
+  void before(std::int64_t, int layer, const StepPlan& plan, Pool& pool) override {
+    still_.clear();
+    for (std::size_t row = 0; row < plan.source.size(); ++row)
+      if (plan.start(row) != plan.block[row]) still_[plan.block[row]] = read_words(pool, layer, plan.block[row]);
   }
 
   void after(const StepView& view) override {
@@ -132,6 +140,7 @@ class TrialObserver final : public Observer {
   }
 
   const Bench& bench_;
+  Still& still_;
   const TwistList& twists_;
   const TwistedStream& stream_;
   const bool until_wrong_;
@@ -156,7 +165,7 @@ void run_twisted(const Bench& bench, const TwistList& twists, const Checkpoint& 
   TwistedBackend backend(bench.backend, twists);
   const auto pool = backend.make_pool(stream.model(), {bench.layer});
   for (const auto& [block, words] : from.blocks) write_words(*pool, bench.layer, block, words);
-  TrialObserver observer(bench, twists, stream, until_wrong);
+  TrialObserver observer(bench, twists, stream, backend.still, until_wrong);
   for (const auto& [block, words] : from.blocks) observer.touched.insert(block);
   for (const Twist* twist : twists) observer.touched.insert(twist->blocks.begin(), twist->blocks.end());
   use(observer);

@@ -2,6 +2,7 @@
 #pragma once
 
 #include <functional>
+#include <map>
 #include <memory>
 #include <optional>
 #include <string>
@@ -25,6 +26,8 @@ inline bool has_conv(Part part) { return part != Part::recurrent; }
 struct Words {
   Bytes recurrent, conv;
 };
+/// Of blocks that rows of a step moved into: what they held before.
+using Still = std::map<std::int32_t, Words>;
 Words read_words(const Pool& pool, int layer, std::int32_t block);
 void write_words(Pool& pool, int layer, std::int32_t block, const Words& words);
 /// `to` with the named part taken from `from`.
@@ -48,6 +51,17 @@ struct StepEdit {
   Pool& pool;
   StepInputs& inputs;
   StepOutputs& outputs;
+  const Still& still;
+
+  /// A block's states as they were before rows moved. Ask before the step; after it, `before` is what it held in between.
+  const Words& still_of(std::int32_t block, const Words& before) const {
+    const auto found = still.find(block);
+    return found != still.end() ? found->second : before;
+  }
+  Words read_still(std::int32_t block) const {
+    const auto found = still.find(block);
+    return found != still.end() ? found->second : read_words(pool, layer, block);
+  }
 };
 
 /// An inactive row that is computed as if it named `block`.

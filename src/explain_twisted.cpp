@@ -108,14 +108,13 @@ void TwistedBackend::step(const StepArgs& args, Pool& pool, StepOutputs& outputs
   StepInputs changed;
   if (any) changed = args.inputs;
   StepInputs& inputs = any ? changed : const_cast<StepInputs&>(args.inputs);  // without `before` nobody changes them
-  StepEdit edit{args.plan, args.layer, pool, inputs, outputs};
+  StepEdit edit{args.plan, args.layer, pool, inputs, outputs, still};
   for (const Twist* twist : twists_)
     if (twist->before) twist->before(edit);
   PaddedRows padded;
   for (const Twist* twist : twists_)
     if (twist->padded)
-      for (const PaddedRow& row : twist->padded(args.plan))
-        padded.emplace_back(row, read_words(pool, args.layer, row.block));
+      for (const PaddedRow& row : twist->padded(args.plan)) padded.emplace_back(row, edit.read_still(row.block));
   run_rows(args, inputs, pool, outputs);
   run_padded(args, inputs, padded, pool, outputs);
   for (const Twist* twist : twists_)

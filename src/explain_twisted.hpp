@@ -33,6 +33,8 @@ class TwistedBackend final : public Backend {
   void prepare(const Stream& stream, const std::vector<int>& layers) override { backend_.prepare(stream, layers); }
   void step(const StepArgs& args, Pool& pool, StepOutputs& outputs) override;
 
+  Still still;  // set before each step, by whoever sees the pool then
+
  private:
   void run_rows(const StepArgs& args, const StepInputs& inputs, Pool& pool, StepOutputs& outputs);
   using PaddedRows = std::vector<std::pair<PaddedRow, Words>>;  // with the block as it was before the step

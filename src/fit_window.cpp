@@ -22,6 +22,23 @@ class Follower {
       if (events[next_event_].layer == -1 || events[next_event_].layer == source_.layer) apply(events[next_event_]);
   }
 
+  /// Rows that move take their state along. A later draft of a launch whose stores round goes on from what nobody recorded
+  /// (rule A9). What remains in the plan is an ordinary step.
+  void enter(StepPlan& plan) {
+    const bool held = plan.draft > 0 && source_.stream.model().state_dtype != DType::f32;
+    for (std::size_t row = 0; row < plan.block.size(); ++row) {
+      const std::int32_t block = plan.block[row], from = plan.start(row);
+      if (block < 0 || (from == block && !held)) continue;
+      std::optional<BlockState> state;
+      if (!held && !live_.contains(from)) state = concrete(from);
+      if (state) state->block = block;
+      lose(block);
+      states_[block] = std::move(state);
+    }
+    plan.source.clear(), plan.accepted.clear();
+    plan.draft = 0, plan.last_draft = true;
+  }
+
   /// The recorded states after a step, which then stand in for what was computed.
   std::vector<BlockState> snapshots_of(std::int64_t step) {
     std::vector<BlockState> found;
@@ -104,7 +121,7 @@ class Follower {
 
   /// A copy's source may be something only the probe computes: then its target counts as unknown.
   void apply(const Event& event) {
-    if (event.kind == EventKind::free) return;
+    if (!changes_contents(event.kind)) return;
     std::optional<BlockState> state;
     if (event.kind == EventKind::copy && !live_.contains(event.source)) state = concrete(event.source);
     if (event.kind != EventKind::copy) state = zeros(event.block);
@@ -139,6 +156,7 @@ Window known_window(const Source& source, Backend& backend, std::int64_t steps) 
   for (std::int64_t step = 0; step < source.last_step && wanted_steps < steps; ++step) {
     ObservedStep here{step, source.stream.plan(step), {}, {}, false};
     follower.events_of(step);
+    follower.enter(here.plan);
     const bool opaque = here.plan.path == Path::opaque;
     const bool wanted = here.plan.path == source.path && step >= source.first_step;
     here.carried = source.other != nullptr && !opaque && here.plan.path != source.path;

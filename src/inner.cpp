@@ -23,10 +23,11 @@ class MomentObserver final : public Observer {
 
   void event_applied(const Event& event, int layer, Pool& pool) override { replay_.event_applied(event, layer, pool); }
   void before(std::int64_t step, int layer, const StepPlan& plan, Pool& pool) override {
+    replay_.before(step, layer, plan, pool);
     if (step != at_.step) return;
     moment_.recurrent_before.resize(pool.model().state_bytes());
     moment_.conv_before.resize(pool.model().conv_bytes());
-    pool.read(layer, plan.block[static_cast<std::size_t>(at_.row)], moment_.recurrent_before, moment_.conv_before);
+    pool.read(layer, plan.start(static_cast<std::size_t>(at_.row)), moment_.recurrent_before, moment_.conv_before);
   }
   void after(const StepView& view) override {
     if (view.step == at_.step && view.executed) {

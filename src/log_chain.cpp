@@ -7,6 +7,7 @@
 
 #include "gdnsim/error.hpp"
 #include "log_checkpoint.hpp"
+#include "log_events.hpp"
 
 namespace gdnsim {
 namespace {
@@ -31,6 +32,8 @@ std::string model_text(const LogHeader& header) {
   text << "\nnorm_gate " << name_of(m.norm_gate) << "\ninactive_conv_out " << name_of(m.inactive_conv_out)
        << "\ninactive_core_out " << name_of(m.inactive_core_out) << "\nlayer_ids";
   for (std::int32_t id : m.layer_ids) text << ' ' << id;
+  if (m.block_stride != 0 || m.conv_block_stride != 0 || m.index_bits != 64)
+    text << "\nstrides " << m.block_stride << ' ' << m.conv_block_stride << ' ' << m.index_bits;
   text << "\nlayers";
   for (int layer : header.layers) text << ' ' << layer;
   return text.str() + "\n";
@@ -62,6 +65,19 @@ std::string shape_text(const LogHeader& header) {
   return text.str() + "\n";
 }
 
+/// What version 2 adds.
+void add_new_parts(const LogHeader& header, std::vector<HeaderPart>& parts) {
+  const LaunchWords words = launch_words(header.plans);
+  std::vector<std::int64_t> events;
+  for (const Event& e : header.events)
+    events.insert(events.end(), {e.step, e.layer, e.block, static_cast<std::int64_t>(e.kind), e.source, e.sequence,
+                                 static_cast<std::int64_t>(e.why)});
+  parts.push_back({"draft", "/steps/draft", digest_of(words.draft)});
+  parts.push_back({"moves", "/steps/source", digest_of(words.source)});
+  parts.push_back({"accepted", "/steps/accepted", digest_of(words.accepted)});
+  parts.push_back({"events", "/events", digest_of(events)});
+}
+
 }  // namespace
 
 StepDigests::StepDigests(const LogLayout& layout) : layers_(layout.digest[0].dims[1]) {
@@ -71,7 +87,9 @@ StepDigests::StepDigests(const LogLayout& layout) : layers_(layout.digest[0].dim
   words_.resize(starts_[kSections]);
 }
 
-void StepDigests::clear() { std::ranges::fill(words_, 0); }
+void StepDigests::clear() { words_.assign(starts_[kSections], 0); }
+
+void StepDigests::set_events(std::size_t count) { words_.resize(starts_[kSections] + 2 * count * layers_); }
 
 std::span<std::uint64_t> StepDigests::section(Section section) {
   const std::size_t i = static_cast<std::size_t>(section);
@@ -115,14 +133,16 @@ std::vector<HeaderPart> header_parts(const LogHeader& header) {
     rows.push_back(plan.present);
     path.push_back(static_cast<std::int8_t>(plan.path));
   }
-  return {{"model", "/model", digest_of(model_text(header))},
-          {"contract", "/contract", digest_of(contract_text(header.contracts))},
-          {"source", "/source", digest_of(header.source)},
-          {"shape", "/steps", digest_of(shape_text(header))},
-          {"index", "/steps/index", digest_of(index)},
-          {"sequence", "/steps/sequence", digest_of(sequence)},
-          {"rows", "/steps/rows", digest_of(rows)},
-          {"path", "/steps/path", digest_of(path)}};
+  std::vector<HeaderPart> parts{{"model", "/model", digest_of(model_text(header))},
+                                {"contract", "/contract", digest_of(contract_text(header.contracts))},
+                                {"source", "/source", digest_of(header.source)},
+                                {"shape", "/steps", digest_of(shape_text(header))},
+                                {"index", "/steps/index", digest_of(index)},
+                                {"sequence", "/steps/sequence", digest_of(sequence)},
+                                {"rows", "/steps/rows", digest_of(rows)},
+                                {"path", "/steps/path", digest_of(path)}};
+  if (version_of(header) >= 2) add_new_parts(header, parts);
+  return parts;
 }
 
 Chain header_digest(const std::vector<HeaderPart>& parts) {

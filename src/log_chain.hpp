@@ -15,7 +15,8 @@ namespace gdnsim {
 
 using Chain = std::array<std::uint64_t, 2>;
 
-/// One step's digests, all layers, in chain order: recurrent [L, B, HV], conv [L, B], pool [L], out [L, taps].
+/// One step's digests, all layers, in chain order: recurrent [L, B, HV], conv [L, B], pool [L], out [L, taps], and for each
+/// event of the step before [L] and after [L].
 class StepDigests {
  public:
   explicit StepDigests(const LogLayout& layout);
@@ -25,11 +26,24 @@ class StepDigests {
   /// One layer's part of a section; `slot` is the layer's place on the L axis.
   std::span<std::uint64_t> layer(Section section, std::size_t slot);
   std::span<const std::uint64_t> layer(Section section, std::size_t slot) const;
+  /// Room for this many events of the step; `clear` takes it away.
+  void set_events(std::size_t count);
+  std::size_t events() const { return (words_.size() - starts_[kSections]) / (2 * layers_); }
+  /// One event's block digests, [L] each.
+  std::span<std::uint64_t> before(std::size_t event) { return event_words(2 * event); }
+  std::span<std::uint64_t> after(std::size_t event) { return event_words(2 * event + 1); }
+  std::span<const std::uint64_t> before(std::size_t event) const {
+    return const_cast<StepDigests*>(this)->before(event);
+  }
+  std::span<const std::uint64_t> after(std::size_t event) const { return const_cast<StepDigests*>(this)->after(event); }
   /// XXH3-128 over the previous chain words and these digests.
   Chain chain(const Chain& previous) const;
 
  private:
-  mutable std::vector<std::uint64_t> words_;  // two for the previous chain, then the sections
+  std::span<std::uint64_t> event_words(std::size_t i) {
+    return std::span(words_).subspan(starts_[kSections] + i * layers_, layers_);
+  }
+  mutable std::vector<std::uint64_t> words_;  // two for the previous chain, then the sections, then the events
   std::array<std::size_t, kSections + 1> starts_{};
   std::size_t layers_;
 };

@@ -46,8 +46,8 @@ void lock(RawFile& file, const std::string& path) {
 /// A run may go on only with the log of the same run.
 void require_same_run(const LogHeader& found, const LogHeader& wanted, const std::string& path) {
   const std::vector<HeaderPart> have = header_parts(found), want = header_parts(wanted);
-  for (std::size_t i = 0; i < have.size(); ++i)
-    if (have[i].digest != want[i].digest)
+  for (std::size_t i = 0; i < want.size(); ++i)
+    if (i >= have.size() || have[i].digest != want[i].digest)
       throw error(path, ": ", have[i].object, ": the log is of another run than this one: it cannot be resumed");
 }
 

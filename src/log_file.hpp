@@ -7,10 +7,17 @@
 #include "gdnsim/log.hpp"
 #include "log_chain.hpp"
 #include "log_checkpoint.hpp"
+#include "log_events.hpp"
 #include "log_skeleton.hpp"
 #include "raw_file.hpp"
 
 namespace gdnsim {
+
+/// What a verification follows from the first step on.
+struct Proofs {
+  CheckpointProof checkpoints;
+  EventProof events;
+};
 
 class LogFile final : public Log {
  public:
@@ -36,6 +43,7 @@ class LogFile final : public Log {
   std::vector<std::uint64_t> digest_conv(std::int64_t step, int layer) override;
   std::uint64_t digest_pool(std::int64_t step, int layer) override;
   std::vector<std::uint64_t> digest_out(std::int64_t step, int layer) override;
+  EventDigests digest_event(std::size_t event, int layer) override;
   std::vector<std::int64_t> checkpoints() const override;
   void read_checkpoint(std::int64_t step, int layer, Pool& pool) override;
   std::array<std::uint64_t, 2> chain() override { return chain_; }
@@ -57,15 +65,15 @@ class LogFile final : public Log {
   std::vector<std::uint64_t> layer_digests(Section section, std::int64_t step, int layer);
 
   LogFault fault(const Extent& extent, std::size_t t, const std::string& what) const;
-  LogFault verify_step(std::size_t t, const Chain& previous, StepDigests& digests, CheckpointProof& proof) const;
+  LogFault verify_step(std::size_t t, const Chain& previous, StepDigests& digests, Proofs& proofs) const;
   LogFault verify_outputs(std::size_t t, const StepDigests& digests, bool trusted) const;
   LogFault verify_rows(std::size_t t, const StepDigests& digests, bool trusted) const;
   LogFault verify_row_digests(std::size_t t, std::size_t slot, std::size_t row, const StepDigests& digests,
                               bool trusted) const;
-  LogFault verify_checkpoint(std::size_t t, const StepDigests& digests, bool trusted, CheckpointProof& proof) const;
+  LogFault verify_checkpoint(std::size_t t, const StepDigests& digests, bool trusted, Proofs& proofs) const;
   LogFault verify_checkpoint_layer(std::size_t t, std::size_t c, std::size_t slot, const StepDigests& digests,
-                                   bool trusted, CheckpointProof& proof) const;
-  LogFault verify_rest(const Chain& last, StepDigests& digests, CheckpointProof& proof) const;
+                                   bool trusted, Proofs& proofs) const;
+  LogFault verify_rest(const Chain& last, StepDigests& digests, Proofs& proofs) const;
 
   const std::string path_;
   LogHeader header_;

@@ -1,9 +1,11 @@
 #include "log_layout.hpp"
 
+#include <algorithm>
 #include <charconv>
 
 #include "gdnsim/error.hpp"
 #include "log_checkpoint.hpp"
+#include "log_events.hpp"
 #include "schema.hpp"
 
 namespace gdnsim {
@@ -79,11 +81,25 @@ void lay_out_state(const LogHeader& header, LogLayout& layout) {
       layout.kept_blocks.push_back(logged_block(header.plans[size(kept)], row));
 }
 
+void lay_out_events(const LogHeader& header, LogLayout& layout, const std::string& where) {
+  std::size_t at = 0;
+  for (std::int64_t step = header.first_step; step <= header.first_step + header.steps; ++step) {
+    layout.first_event.push_back(at);
+    while (at < header.events.size() && header.events[at].step == step) ++at;
+  }
+  require(layout.first_event.back() == header.events.size(), where, "/events/step: expected logged steps, ascending");
+  if (header.events.empty()) return;
+  const h5::Dims EL{header.events.size(), header.layers.size()};
+  layout.events = {Extent{schema::kEvents, schema::kBefore, h5::Type::u64, EL},
+                   Extent{schema::kEvents, schema::kAfter, h5::Type::u64, EL}};
+}
+
 template <class Layout, class Pointer>
 void collect(Layout& layout, std::vector<Pointer>& all) {
   for (auto& extent : layout.out) all.push_back(&extent);
   for (auto& extent : layout.state) all.push_back(&extent);
   for (auto& extent : layout.checkpoint) all.push_back(&extent);
+  for (auto& extent : layout.events) all.push_back(&extent);
   for (auto& extent : layout.digest) all.push_back(&extent);
   all.push_back(&layout.commit);
 }
@@ -144,6 +160,7 @@ LogLayout lay_out(const LogHeader& header, const std::string& where) {
   }
   lay_out_state(header, layout);
   lay_out_checkpoints(header, layout);
+  lay_out_events(header, layout, where);
   layout.digest = {Extent{schema::kDigest, schema::kRecurrent, h5::Type::u64, {T, L, B, size(header.model.HV)}},
                    Extent{schema::kDigest, schema::kConv, h5::Type::u64, {T, L, B}},
                    Extent{schema::kDigest, schema::kPool, h5::Type::u64, {T, L}},
@@ -187,6 +204,22 @@ StatePolicy state_policy_from(const std::string& text) {
   throw error("state policy: expected full, every:N (N of 1 or more) or digest, found '", text, "'");
 }
 
+int version_of(const LogHeader& header) {
+  const auto says_more = [](const StepPlan& plan) {
+    return plan.in_launch() || !plan.source.empty() || !plan.accepted.empty();
+  };
+  const Model& m = header.model;
+  const bool strides = m.block_stride != 0 || m.conv_block_stride != 0 || m.index_bits != 64;
+  return strides || !header.events.empty() || std::ranges::any_of(header.plans, says_more) ? 2 : 1;
+}
+
+std::vector<Event> events_of(const Stream& stream, std::int64_t first_step, std::int64_t last_step) {
+  std::vector<Event> events;
+  for (const Event& event : stream.events())
+    if (event.step >= first_step && event.step < last_step) events.push_back(event);
+  return events;
+}
+
 std::uint64_t log_size(const LogHeader& header) {
   constexpr std::uint64_t page = 4096, groups = 10;  // each object's header takes a page, and so begins each dataset
   const LogLayout layout = lay_out(header, "log");
@@ -196,8 +229,14 @@ std::uint64_t log_size(const LogHeader& header) {
       4 * layout.kept.size(),          4 * layout.kept_blocks.size()};
   if (has_checkpoints(header))
     datasets.insert(datasets.end(), {4 * layout.checkpoints.size(), 4 * header.checkpoint_blocks.size()});
+  const LaunchWords launches = launch_words(header.plans);
+  if (launches.has_draft) datasets.push_back(T);
+  if (launches.has_source) datasets.push_back(4 * rows);
+  if (launches.has_accepted) datasets.push_back(4 * rows);
+  const std::uint64_t E = header.events.size();
+  if (E > 0) datasets.insert(datasets.end(), {4 * E, 4 * E, 4 * E, E, 4 * E, 8 * E, E});
   for (const Extent* extent : layout.extents()) datasets.push_back(extent->bytes());
-  std::uint64_t bytes = (groups + has_checkpoints(header)) * page;
+  std::uint64_t bytes = (groups + has_checkpoints(header) + (E > 0)) * page;
   for (std::uint64_t data : datasets)
     if (data > 0) bytes += page + (data + page - 1) / page * page;
   return bytes;

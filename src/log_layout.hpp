@@ -39,11 +39,14 @@ struct LogLayout {
   std::vector<Extent> out;                // [taps]  [T, L, B, ...]
   std::vector<Extent> state;              // recurrent [S, L, B, HV, V, K] and conv [S, L, B, W-1, dim], or none
   std::vector<Extent> checkpoint;         // recurrent [C, L, N, HV, V, K] and conv [C, L, N, W-1, dim], or none
+  std::vector<Extent> events;             // before and after, [E, L] each, or none
   std::array<Extent, kSections> digest;   // [T, L, ...]
   Extent commit;                          // [T, 4]
   std::vector<std::int64_t> kept;         // [S] kept steps, counted from first_step
   std::vector<std::int32_t> kept_blocks;  // [S, B] -1 where no state is kept
   std::vector<std::int64_t> checkpoints;  // [C] steps whose whole pool is kept, counted from first_step
+  std::vector<std::size_t> first_event;   // [T + 1] the step's events are [first_event[t], first_event[t + 1])
+  std::size_t events_of(std::size_t t) const { return first_event[t + 1] - first_event[t]; }
 
   std::vector<Extent*> extents();  // all of them, in file order
   std::vector<const Extent*> extents() const;

@@ -91,6 +91,11 @@ Commit LogFile::read_commit(std::size_t t) const {
 void LogFile::read_digests(std::size_t t, StepDigests& digests) const {
   for (std::size_t i = 0; i < kSections; ++i)
     read(layout_.digest[i], {t}, std::as_writable_bytes(digests.section(static_cast<Section>(i))));
+  digests.set_events(layout_.events_of(t));
+  for (std::size_t event = 0; event < digests.events(); ++event) {
+    read(layout_.events[0], {layout_.first_event[t] + event}, std::as_writable_bytes(digests.before(event)));
+    read(layout_.events[1], {layout_.first_event[t] + event}, std::as_writable_bytes(digests.after(event)));
+  }
 }
 
 StepPlan LogFile::plan(std::int64_t step) const {
@@ -138,7 +143,7 @@ void LogFile::read_snapshot(const Snapshot& snapshot, Bytes& recurrent, Bytes& c
 std::vector<std::int64_t> LogFile::checkpoints() const {
   std::vector<std::int64_t> steps;
   for (std::int64_t t : layout_.checkpoints)
-    if (t < complete_) steps.push_back(header_.first_step + t);
+    if (t < complete_ && header_.plans[static_cast<std::size_t>(t)].last_draft) steps.push_back(header_.first_step + t);
   return steps;
 }
 
@@ -185,6 +190,15 @@ std::uint64_t LogFile::digest_pool(std::int64_t step, int layer) {
 }
 std::vector<std::uint64_t> LogFile::digest_out(std::int64_t step, int layer) {
   return layer_digests(Section::out, step, layer);
+}
+
+EventDigests LogFile::digest_event(std::size_t event, int layer) {
+  if (event >= header_.events.size()) throw error(path_, ": /events[", event, "]: the log does not have it");
+  static_cast<void>(complete_step(header_.events[event].step));
+  EventDigests digests;
+  read(layout_.events[0], {event, slot_of(layer)}, std::as_writable_bytes(std::span(&digests.before, 1)));
+  read(layout_.events[1], {event, slot_of(layer)}, std::as_writable_bytes(std::span(&digests.after, 1)));
+  return digests;
 }
 
 std::unique_ptr<Log> open_log(const std::string& path) {

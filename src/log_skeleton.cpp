@@ -6,6 +6,7 @@
 #include "gdnsim/error.hpp"
 #include "log_chain.hpp"
 #include "log_checkpoint.hpp"
+#include "log_events.hpp"
 #include "model_io.hpp"
 #include "schema.hpp"
 
@@ -64,9 +65,35 @@ void write_steps(h5::Group& root, const LogHeader& header) {
   group.create_vector(kSequence, {T, B}, sequence);
   group.create_vector(kRows, {T}, rows);
   group.create_vector(kPath, {T}, path);
+  write_launches(group, header);
 }
 
-void read_steps(const h5::Group& root, LogHeader& header) {
+/// What version 2 says of launches, [T] and [T, B] each; empty where it says nothing.
+struct Launches {
+  std::vector<std::int8_t> draft;
+  std::vector<std::int32_t> source, accepted;
+};
+
+Launches read_launches(const h5::Group& steps, std::uint64_t T, std::uint64_t B) {
+  Launches launches;
+  if (auto draft = steps.find_dataset(kDraft, h5::Type::i8, {T})) launches.draft = draft->read_vector<std::int8_t>();
+  if (auto source = steps.find_dataset(kSource, h5::Type::i32, {T, B}))
+    launches.source = source->read_vector<std::int32_t>();
+  if (auto accepted = steps.find_dataset(kAccepted, h5::Type::i32, {T, B}))
+    launches.accepted = accepted->read_vector<std::int32_t>();
+  return launches;
+}
+
+Launch launch_at(const Launches& launches, std::size_t t, std::size_t B) {
+  const auto rows_of = [&](const std::vector<std::int32_t>& values) {
+    return values.empty() ? std::span<const std::int32_t>() : std::span(values).subspan(t * B, B);
+  };
+  const auto& draft = launches.draft;
+  return {draft.empty() ? 0 : draft[t], draft.empty() || t + 1 == draft.size() || draft[t + 1] == 0,
+          rows_of(launches.source), rows_of(launches.accepted)};
+}
+
+void read_steps(const h5::Group& root, LogHeader& header, std::int64_t version) {
   const h5::Group group = root.group(kSteps);
   header.first_step = group.int_attribute(kFirstStep);
   if (header.first_step < 0 || header.first_step > std::numeric_limits<std::int32_t>::max())
@@ -79,12 +106,14 @@ void read_steps(const h5::Group& root, LogHeader& header) {
   const auto sequence = group.read_vector<std::int64_t>(kSequence, {T, B});
   const auto rows = group.read_vector<std::int32_t>(kRows, {T});
   const auto path = group.read_vector<std::int8_t>(kPath, {T});
+  const Launches launches = version < 2 ? Launches{} : read_launches(group, T, B);
   header.steps = static_cast<std::int64_t>(T);
   header.rows = static_cast<int>(B);
   for (std::size_t t = 0; t < T; ++t)
     header.plans.push_back(make_plan(header.model, header.first_step + static_cast<std::int64_t>(t),
                                      static_cast<Path>(path[t]), std::span(index).subspan(t * B, B),
-                                     std::span(sequence).subspan(t * B, B), rows[t], group.where()));
+                                     std::span(sequence).subspan(t * B, B), rows[t], group.where(),
+                                     launch_at(launches, t, B)));
 }
 
 // ---- which layers, taps and states
@@ -216,7 +245,7 @@ LogLayout write_skeleton(RawFile out, const std::string& shown, const LogHeader&
   {
     h5::Group root = file.root();
     root.set_string(kFormat, kLogFormat);
-    root.set_int(kVersion, kLogVersion);
+    root.set_int(kVersion, version_of(header));
     write_model(root, header.model);
     root.group(kModel).create_vector(kLayers, {header.layers.size()},
                                      std::vector<std::int32_t>(header.layers.begin(), header.layers.end()));
@@ -225,6 +254,7 @@ LogLayout write_skeleton(RawFile out, const std::string& shown, const LogHeader&
     write_contract(contracts, kMixed, header.contracts.mixed);
     root.create_text(kSource, header.source);
     write_steps(root, header);
+    write_events(root, header);
     write_provenance(root, header.provenance);
     write_state(root, header, layout);
     write_checkpoints(root, header, layout);
@@ -238,19 +268,23 @@ LogLayout write_skeleton(RawFile out, const std::string& shown, const LogHeader&
 LogSkeleton read_skeleton(const std::string& path) {
   const h5::File file = h5::File::open(path);
   const h5::Group root = file.root();
-  require_format(root, kLogFormat, kLogVersion);
+  const std::int64_t version = require_format(root, kLogFormat, kLogVersion);
   LogSkeleton skeleton;
   LogHeader& header = skeleton.header;
-  header.model = read_model(root);
+  header.model = read_model(root, version);
   read_layers(root, header);
   const h5::Group contracts = root.group(kContract);
   header.contracts = {read_contract(contracts, kDecode), read_contract(contracts, kMixed)};
   header.source = root.read_text(kSource);
-  read_steps(root, header);
+  read_steps(root, header, version);
+  if (version >= 2) read_events(root, header);
   header.taps = read_taps(root);
   header.state = read_policy(root);
   read_checkpoints(root, header);
   header.provenance = read_provenance(root);
+  if (version_of(header) != version)
+    throw error(root.where(), " @", kVersion, ": expected ", version_of(header), " for what the log holds, found ",
+                version);
   skeleton.layout = lay_out(header, path);
   find_data(root, skeleton.layout);
   require_parts(root, header, path);

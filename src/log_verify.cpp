@@ -41,20 +41,19 @@ LogFault LogFile::verify(const Slice& slice) {
   std::vector<std::size_t> slots;
   for (int layer : part.layers) slots.push_back(slot_of(layer));
   StepDigests digests(layout_);
-  CheckpointProof proof(header_, layout_);
+  Proofs proofs{{header_, layout_}, {header_, layout_}};
   Chain chain = header_digest(header_parts(header_));
   for (std::int64_t step = header_.first_step; step < part.last_step; ++step) {
     verified_slots_ = step < part.first_step ? std::vector<std::size_t>{} : slots;
-    const LogFault found = verify_step(static_cast<std::size_t>(step - header_.first_step), chain, digests, proof);
+    const LogFault found = verify_step(static_cast<std::size_t>(step - header_.first_step), chain, digests, proofs);
     if (!found.dataset.empty()) return found;
     chain = digests.chain(chain);
   }
   verified_slots_ = slots;
-  return all_steps && complete_ < header_.steps ? verify_rest(chain, digests, proof) : LogFault{};
+  return all_steps && complete_ < header_.steps ? verify_rest(chain, digests, proofs) : LogFault{};
 }
 
-LogFault LogFile::verify_step(std::size_t t, const Chain& previous, StepDigests& digests,
-                              CheckpointProof& proof) const {
+LogFault LogFile::verify_step(std::size_t t, const Chain& previous, StepDigests& digests, Proofs& proofs) const {
   const Commit record = read_commit(t);
   if (!is_sealed(record, header_.first_step + static_cast<std::int64_t>(t)))
     return fault(layout_.commit, t, "the record does not match its self-check");
@@ -62,8 +61,10 @@ LogFault LogFile::verify_step(std::size_t t, const Chain& previous, StepDigests&
   const bool trusted = digests.chain(previous) == Chain{record[1], record[2]};
   if (LogFault found = verify_outputs(t, digests, trusted); !found.dataset.empty()) return found;
   if (LogFault found = verify_rows(t, digests, trusted); !found.dataset.empty()) return found;
-  if (LogFault found = verify_checkpoint(t, digests, trusted, proof); !found.dataset.empty()) return found;
+  if (LogFault found = verify_checkpoint(t, digests, trusted, proofs); !found.dataset.empty()) return found;
+  const std::optional<EventProof::Fault> event = proofs.events.check(t, digests);
   if (trusted) return {};
+  if (event) return fault(layout_.events[event->after], t, event->where + ": the digest does not continue the block's");
   if (std::ranges::binary_search(layout_.kept, static_cast<std::int64_t>(t)))  // the others were recomputed
     return fault(layout_.digest[static_cast<std::size_t>(Section::pool)], t, "the digests do not continue the chain");
   return {"/digest", header_.first_step + static_cast<std::int64_t>(t),
@@ -133,22 +134,21 @@ LogFault LogFile::verify_row_digests(std::size_t t, std::size_t slot, std::size_
 }
 
 /// A checkpoint's bytes have to give the step's pool digest.
-LogFault LogFile::verify_checkpoint(std::size_t t, const StepDigests& digests, bool trusted,
-                                    CheckpointProof& proof) const {
+LogFault LogFile::verify_checkpoint(std::size_t t, const StepDigests& digests, bool trusted, Proofs& proofs) const {
   if (layout_.checkpoint.empty()) return {};
-  proof.note_rows(t, digests);
+  proofs.checkpoints.note_rows(t, digests);
   const auto kept = std::ranges::lower_bound(layout_.checkpoints, static_cast<std::int64_t>(t));
   if (kept == layout_.checkpoints.end() || *kept != static_cast<std::int64_t>(t)) return {};
   const std::size_t c = static_cast<std::size_t>(kept - layout_.checkpoints.begin());
   for (std::size_t slot : verified_slots_) {
-    const LogFault found = verify_checkpoint_layer(t, c, slot, digests, trusted, proof);
+    const LogFault found = verify_checkpoint_layer(t, c, slot, digests, trusted, proofs);
     if (!found.dataset.empty()) return found;
   }
   return {};
 }
 
 LogFault LogFile::verify_checkpoint_layer(std::size_t t, std::size_t c, std::size_t slot, const StepDigests& digests,
-                                          bool trusted, CheckpointProof& proof) const {
+                                          bool trusted, Proofs& proofs) const {
   std::vector<BlockDigest> blocks;
   Bytes recurrent(header_.model.state_bytes()), conv(header_.model.conv_bytes());
   for (std::size_t i = 0; i < header_.checkpoint_blocks.size(); ++i) {
@@ -156,7 +156,7 @@ LogFault LogFile::verify_checkpoint_layer(std::size_t t, std::size_t c, std::siz
     read(layout_.checkpoint[1], {c, slot, i}, conv);
     blocks.push_back(digest_block(header_.model, recurrent, conv));
   }
-  const auto culprit = proof.check(slot, blocks, digests.layer(Section::pool, slot)[0]);
+  const auto culprit = proofs.checkpoints.check(slot, blocks, digests.layer(Section::pool, slot)[0]);
   if (!culprit) return {};
   const std::string where = "layer " + std::to_string(header_.layers[slot]);
   if (trusted) return fault(layout_.checkpoint[culprit->conv], t, where + ", " + culprit->where + kAltered);
@@ -165,11 +165,11 @@ LogFault LogFile::verify_checkpoint_layer(std::size_t t, std::size_t c, std::siz
 
 /// Behind the complete steps nothing may look like a record. An interrupted run leaves a blank there, or the first bytes of
 /// the record that its digests ask for.
-LogFault LogFile::verify_rest(const Chain& last, StepDigests& digests, CheckpointProof& proof) const {
+LogFault LogFile::verify_rest(const Chain& last, StepDigests& digests, Proofs& proofs) const {
   const std::size_t first = static_cast<std::size_t>(complete_);
   const std::int64_t step = header_.first_step + complete_;
   const Commit record = read_commit(first);
-  if (is_sealed(record, step)) return verify_step(first, last, digests, proof);
+  if (is_sealed(record, step)) return verify_step(first, last, digests, proofs);
   read_digests(first, digests);
   if (!is_begun(record, seal(step, digests.chain(last))))
     return fault(layout_.commit, first, "the record does not match its self-check");

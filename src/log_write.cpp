@@ -23,11 +23,43 @@ std::int64_t FileLogWriter::start(Pool& pool) {
     for (std::int32_t block : header_.checkpoint_blocks) pool_.touch(layer, block);
   }
   started_ = true;
-  checkpoints_ = found.size();
   done_ = found.back() - header_.first_step + 1;
+  checkpoints_ = size(std::ranges::lower_bound(layout_.checkpoints, done_) - layout_.checkpoints.begin());
+  next_event_ = layout_.first_event[size(done_)];
+  digests_.set_events(layout_.events_of(size(done_)));
   kept_ = size(std::ranges::lower_bound(layout_.kept, done_) - layout_.kept.begin());
   chain_ = log->chain_after(found.back());
   return found.back() + 1;
+}
+
+std::size_t FileLogWriter::slot_of(int layer) const {
+  return size(std::ranges::lower_bound(header_.layers, layer) - header_.layers.begin());
+}
+
+/// The loop names an event once for each layer that is run, ascending; those of layers that are not run never come.
+void FileLogWriter::event_coming(const Event& event, int layer, Pool& pool) {
+  if (!kept_event(event)) return;
+  if (layer == (event.layer == -1 ? header_.layers.front() : event.layer)) {
+    const auto is_run = [this](const Event& e) {
+      return e.layer == -1 || std::ranges::binary_search(header_.layers, e.layer);
+    };
+    while (next_event_ < header_.events.size() && !is_run(header_.events[next_event_])) ++next_event_;
+    GDNSIM_CHECK(next_event_ < header_.events.size() && header_.events[next_event_] == event);
+    ++next_event_;
+  }
+  const std::size_t at = next_event_ - 1 - layout_.first_event[size(done_)];
+  digests_.before(at)[slot_of(layer)] = pool.digest(layer, event.block).block;
+}
+
+void FileLogWriter::event_applied(const Event& event, int layer, Pool& pool) {
+  if (!kept_event(event)) {
+    if (changes_contents(event.kind)) pool_.touch(layer, event.block);
+    return;
+  }
+  const std::size_t at = next_event_ - 1 - layout_.first_event[size(done_)];
+  const std::uint64_t before = digests_.before(at)[slot_of(layer)];
+  std::uint64_t& after = digests_.after(at)[slot_of(layer)];
+  after = changes_contents(event.kind) ? pool_.hash(pool, layer, event.block).block : before;
 }
 
 /// A run that starts in the middle was given a pool that is not all zeros.
@@ -147,6 +179,7 @@ void FileLogWriter::step_done(std::int64_t step) {
   ++done_;
   layers_done_ = 0;
   digests_.clear();
+  if (done_ < header_.steps) digests_.set_events(layout_.events_of(size(done_)));
 }
 
 void FileLogWriter::compare_commit(const Commit& record) {
@@ -162,6 +195,11 @@ void FileLogWriter::compare_commit(const Commit& record) {
 void FileLogWriter::write_commit(const Commit& record) {
   for (std::size_t i = 0; i < kSections; ++i)
     put(layout_.digest[i], {size(done_)}, std::as_bytes(digests_.section(static_cast<Section>(i))));
+  const std::size_t first = layout_.first_event[size(done_)];
+  for (std::size_t event = 0; event < digests_.events(); ++event) {
+    put(layout_.events[0], {first + event}, std::as_bytes(digests_.before(event)));
+    put(layout_.events[1], {first + event}, std::as_bytes(digests_.after(event)));
+  }
   const bool due = options_.sync > 0 && ((done_ + 1) % options_.sync == 0 || done_ + 1 == header_.steps);
   if (due) sync("data before the commit record");
   put(layout_.commit, {size(done_)}, std::as_bytes(std::span(record)));

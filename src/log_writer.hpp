@@ -29,11 +29,12 @@ class FileLogWriter final : public LogWriter {
         digests_(layout_),
         chain_(header_digest(header_parts(header))),
         resumed_(std::move(resumed)),
-        known_(resumed_ ? resumed_->steps() : 0) {}
-
-  void event_applied(const Event& event, int layer, Pool&) override {
-    if (event.kind != EventKind::free) pool_.touch(layer, event.block);
+        known_(resumed_ ? resumed_->steps() : 0) {
+    digests_.set_events(layout_.events_of(0));
   }
+
+  void event_coming(const Event& event, int layer, Pool& pool) override;
+  void event_applied(const Event& event, int layer, Pool& pool) override;
   bool looks_at(const ComingStep& coming, std::vector<Look>& looks) override;
   void before(std::int64_t step, int layer, const StepPlan& plan, Pool& pool) override;
   void after(const StepView& view) override;
@@ -55,6 +56,8 @@ class FileLogWriter final : public LogWriter {
   void write_blank_state(std::size_t slot, std::size_t row);
   void write_checkpoint(const Pool& pool, int layer, std::size_t slot);
   bool at_checkpoint() const;
+  bool kept_event(const Event& event) const { return !header_.events.empty() && logged(event.step); }
+  std::size_t slot_of(int layer) const;
   void compare_commit(const Commit& record);
   void write_commit(const Commit& record);
   void sync(const char* what);
@@ -77,6 +80,7 @@ class FileLogWriter final : public LogWriter {
   std::size_t layers_done_ = 0;  // of the step under way
   std::size_t kept_ = 0;         // snapshots among the steps done
   std::size_t checkpoints_ = 0;  // among the steps done
+  std::size_t next_event_ = 0;   // of header_.events
   std::uint64_t bytes_written_ = 0;
   Bytes zeros_;
   BlockLook look_;

@@ -60,9 +60,16 @@ void read_layer_ids(const h5::Group& group, Model& model) {
   }
 }
 
+/// How the engine's pool lies in memory: version 2.
+void read_offsets(const h5::Group& group, Model& model) {
+  if (group.has_attribute(kBlockStride)) model.block_stride = group.int_attribute(kBlockStride);
+  if (group.has_attribute(kConvBlockStride)) model.conv_block_stride = group.int_attribute(kConvBlockStride);
+  if (group.has_attribute(kIndexBits)) model.index_bits = small_int(group, kIndexBits);
+}
+
 }  // namespace
 
-void require_format(const h5::Group& root, std::string_view format, int newest) {
+std::int64_t require_format(const h5::Group& root, std::string_view format, int newest) {
   if (!root.has_attribute(kFormat))
     throw error(root.where(), " @", kFormat, ": expected \"", format, "\", found nothing");
   const std::string found = root.string_attribute(kFormat);
@@ -72,9 +79,10 @@ void require_format(const h5::Group& root, std::string_view format, int newest) 
     throw error(root.where(), " @", kVersion, ": expected at most ", newest, ", found ", version,
                 ": the file is of a newer version than this program reads");
   if (version < 1) throw error(root.where(), " @", kVersion, ": expected 1 or more, found ", version);
+  return version;
 }
 
-Model read_model(const h5::Group& root) {
+Model read_model(const h5::Group& root, std::int64_t version) {
   constexpr std::string_view kDtypes = "\"f32\", \"bf16\" or \"f16\"", kZeroOrUnwritten = "\"zero\" or \"unwritten\"";
   const h5::Group group = root.group(kModel);
   Model model;
@@ -96,6 +104,7 @@ Model read_model(const h5::Group& root) {
   model.inactive_conv_out = word_or(group, kInactiveConvOut, inactive_out_from, kZeroOrUnwritten, InactiveOut::zero);
   model.inactive_core_out = word_or(group, kInactiveCoreOut, inactive_out_from, kZeroOrUnwritten, InactiveOut::zero);
   read_layer_ids(group, model);
+  if (version >= 2) read_offsets(group, model);
   validate(model, group.where());
   return model;
 }
@@ -119,6 +128,9 @@ void write_model(h5::Group& root, const Model& model) {
   group.set_string(kNormGate, name_of(model.norm_gate));
   group.set_string(kInactiveConvOut, name_of(model.inactive_conv_out));
   group.set_string(kInactiveCoreOut, name_of(model.inactive_core_out));
+  if (model.block_stride != 0) group.set_int(kBlockStride, model.block_stride);
+  if (model.conv_block_stride != 0) group.set_int(kConvBlockStride, model.conv_block_stride);
+  if (model.index_bits != 64) group.set_int(kIndexBits, model.index_bits);
   group.create_vector(kLayerIds, {model.layer_ids.size()}, model.layer_ids);
 }
 

@@ -11,11 +11,11 @@
 
 namespace gdnsim {
 
-/// Throws Error unless @format is `format` and @version is 1 .. `newest`; a newer one is refused by saying so.
-void require_format(const h5::Group& root, std::string_view format, int newest);
+/// Returns @version. Throws Error unless @format is `format` and it is 1 .. `newest`; a newer one is refused by saying so.
+std::int64_t require_format(const h5::Group& root, std::string_view format, int newest);
 
-/// Reads and validates /model. Throws Error naming the attribute.
-Model read_model(const h5::Group& root);
+/// Reads and validates /model of a file of that version. Throws Error naming the attribute.
+Model read_model(const h5::Group& root, std::int64_t version);
 /// Creates /model and fills it.
 void write_model(h5::Group& root, const Model& model);
 

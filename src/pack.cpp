@@ -30,6 +30,7 @@ class SlicedStream final : public Stream {
   void take_events() {
     for (const Event& event : whole_.events()) {
       if (event.step < slice_.first_step || event.step >= slice_.last_step || !whole_.needs(event.block)) continue;
+      if (event.kind == EventKind::allocate || event.kind == EventKind::free) continue;  // who has what began before it
       for (std::size_t i = 0; i < slice_.layers.size(); ++i) {
         if (event.layer != -1 && event.layer != slice_.layers[i]) continue;
         Event here = event;
@@ -47,6 +48,7 @@ class SlicedStream final : public Stream {
   }
 
   const Model& model() const override { return model_; }
+  int version() const override { return whole_.version(); }
   const LayerParams& params(int layer) const override { return whole_.params(of(layer)); }
   std::int64_t steps() const override { return slice_.last_step - slice_.first_step; }
   int rows() const override { return whole_.rows(); }

@@ -7,7 +7,7 @@
 #include <iterator>
 
 #include "gdnsim/error.hpp"
-#include "json_reader.hpp"
+#include "recipe_parts.hpp"
 
 namespace gdnsim {
 namespace {
@@ -22,17 +22,13 @@ constexpr std::string_view kSpecials[] = {"nan",  "payload",    "inf",      "min
 constexpr std::string_view kTensors[] = {"mixed_qkv", "a", "b", "z"};
 constexpr std::string_view kStarts[] = {"zero", "load"};
 constexpr std::string_view kPlacements[] = {"packed", "sticky"};
-constexpr std::string_view kPreempts[] = {"swap", "load"};
+constexpr std::string_view kPreempts[] = {"swap", "load", "recompute"};
+constexpr std::string_view kAllocators[] = {"drawn", "lifo", "fifo", "modulo"};
 constexpr std::string_view kDTypes[] = {"f32", "bf16", "f16"};
 constexpr std::string_view kActivations[] = {"none", "silu"};
 constexpr std::string_view kNormGates[] = {"silu", "sigmoid"};
 constexpr std::string_view kSentinels[] = {"nonpositive", "zero", "minus_one"};
 constexpr std::string_view kInactiveOuts[] = {"zero", "unwritten"};
-
-template <class Enum>
-std::string word_of(std::span<const std::string_view> words, Enum value) {
-  return std::string(words[static_cast<std::size_t>(value)]);
-}
 
 // ---- draws ----
 
@@ -105,28 +101,35 @@ void read_model(JsonReader reader, Model& model) {
   reader.word("inactive_conv_out", kInactiveOuts, model.inactive_conv_out);
   reader.word("inactive_core_out", kInactiveOuts, model.inactive_core_out);
   model.layer_ids = reader.require("layer_ids").integers("layer_ids", 0, (1 << 24) - 1);
+  reader.integer("block_stride", 0, std::int64_t{1} << 45, model.block_stride);
+  reader.integer("conv_block_stride", 0, std::int64_t{1} << 45, model.conv_block_stride);
+  reader.integer("index_bits", 32, 64, model.index_bits);
   reader.done();
 }
 
 Json print(const Model& model) {
-  return {{"num_k_heads", model.H},
-          {"num_v_heads", model.HV},
-          {"head_k_dim", model.K},
-          {"head_v_dim", model.V},
-          {"conv_width", model.W},
-          {"scale", json_of(model.scale)},
-          {"activation", word_of(kActivations, model.activation)},
-          {"use_qk_l2norm", model.use_qk_l2norm},
-          {"state_dtype", word_of(kDTypes, model.state_dtype)},
-          {"conv_state_dtype", word_of(kDTypes, model.conv_state_dtype)},
-          {"act_dtype", word_of(kDTypes, model.act_dtype)},
-          {"sentinel", word_of(kSentinels, model.sentinel)},
-          {"num_blocks", model.num_blocks},
-          {"norm_eps", model.norm_eps ? json_of(*model.norm_eps) : Json(nullptr)},
-          {"norm_gate", word_of(kNormGates, model.norm_gate)},
-          {"inactive_conv_out", word_of(kInactiveOuts, model.inactive_conv_out)},
-          {"inactive_core_out", word_of(kInactiveOuts, model.inactive_core_out)},
-          {"layer_ids", model.layer_ids}};
+  Json json = {{"num_k_heads", model.H},
+               {"num_v_heads", model.HV},
+               {"head_k_dim", model.K},
+               {"head_v_dim", model.V},
+               {"conv_width", model.W},
+               {"scale", json_of(model.scale)},
+               {"activation", word_of(kActivations, model.activation)},
+               {"use_qk_l2norm", model.use_qk_l2norm},
+               {"state_dtype", word_of(kDTypes, model.state_dtype)},
+               {"conv_state_dtype", word_of(kDTypes, model.conv_state_dtype)},
+               {"act_dtype", word_of(kDTypes, model.act_dtype)},
+               {"sentinel", word_of(kSentinels, model.sentinel)},
+               {"num_blocks", model.num_blocks},
+               {"norm_eps", model.norm_eps ? json_of(*model.norm_eps) : Json(nullptr)},
+               {"norm_gate", word_of(kNormGates, model.norm_gate)},
+               {"inactive_conv_out", word_of(kInactiveOuts, model.inactive_conv_out)},
+               {"inactive_core_out", word_of(kInactiveOuts, model.inactive_core_out)},
+               {"layer_ids", model.layer_ids}};
+  if (model.block_stride != 0) json["block_stride"] = model.block_stride;
+  if (model.conv_block_stride != 0) json["conv_block_stride"] = model.conv_block_stride;
+  if (model.index_bits != 64) json["index_bits"] = model.index_bits;
+  return json;
 }
 
 // ---- parameters, inputs, states ----
@@ -215,6 +218,14 @@ Range read_range(JsonReader& reader, std::string_view key) {
   return {ends[0], ends[1]};
 }
 
+void read_speculative(JsonReader reader, SpeculativeRecipe& speculative) {
+  reader.require("drafts").integer("drafts", 0, 63, speculative.drafts);
+  if (reader.has("accept") && !reader.at("accept").is_null()) speculative.accept = read_range(reader, "accept");
+  reader.number("rate", 0, 1, speculative.rate);
+  reader.number("plain", 0, 1, speculative.plain);
+  reader.done();
+}
+
 void read_schedule(JsonReader reader, ScheduleRecipe& schedule) {
   reader.integer("running", 0, 1 << 30, schedule.running);
   reader.integer("first_sequence", 0, 1 << 30, schedule.first_sequence);
@@ -228,24 +239,39 @@ void read_schedule(JsonReader reader, ScheduleRecipe& schedule) {
   reader.word("placement", kPlacements, schedule.placement);
   reader.flag("stale_tail", schedule.stale_tail);
   reader.number("mixed", 0, 1, schedule.mixed);
+  reader.word("allocator", kAllocators, schedule.allocator);
+  reader.number("fork", 0, 1, schedule.fork);
+  if (reader.has("speculative")) read_speculative(reader.object("speculative"), schedule.speculative);
   reader.done();
 }
 
 Json print(const Range& range) { return Json::array({range.lowest, range.highest}); }
 
+Json print(const SpeculativeRecipe& speculative) {
+  return {{"drafts", speculative.drafts},
+          {"accept", speculative.accept ? print(*speculative.accept) : Json(nullptr)},
+          {"rate", speculative.rate},
+          {"plain", speculative.plain}};
+}
+
+/// Keys that came later are left out where they keep their default: recipes from before them keep their text.
 Json print(const ScheduleRecipe& schedule) {
-  return {{"running", schedule.running},
-          {"first_sequence", schedule.first_sequence},
-          {"length", schedule.length ? print(*schedule.length) : Json(nullptr)},
-          {"arrival", schedule.arrival},
-          {"shuffle", schedule.shuffle},
-          {"skip", schedule.skip},
-          {"preempt", schedule.preempt},
-          {"away", print(schedule.away)},
-          {"preempt_by", word_of(kPreempts, schedule.preempt_by)},
-          {"placement", word_of(kPlacements, schedule.placement)},
-          {"stale_tail", schedule.stale_tail},
-          {"mixed", schedule.mixed}};
+  Json json = {{"running", schedule.running},
+               {"first_sequence", schedule.first_sequence},
+               {"length", schedule.length ? print(*schedule.length) : Json(nullptr)},
+               {"arrival", schedule.arrival},
+               {"shuffle", schedule.shuffle},
+               {"skip", schedule.skip},
+               {"preempt", schedule.preempt},
+               {"away", print(schedule.away)},
+               {"preempt_by", word_of(kPreempts, schedule.preempt_by)},
+               {"placement", word_of(kPlacements, schedule.placement)},
+               {"stale_tail", schedule.stale_tail},
+               {"mixed", schedule.mixed}};
+  if (schedule.allocator != Allocation::drawn) json["allocator"] = word_of(kAllocators, schedule.allocator);
+  if (schedule.fork > 0) json["fork"] = schedule.fork;
+  if (schedule.speculative != SpeculativeRecipe{}) json["speculative"] = print(schedule.speculative);
+  return json;
 }
 
 }  // namespace
@@ -266,21 +292,25 @@ Recipe parse_recipe(const std::string& text, const std::string& where) {
   if (reader.has("inputs")) read_inputs(reader.object("inputs"), recipe.inputs);
   if (reader.has("states")) read_states(reader.object("states"), recipe.states);
   if (reader.has("schedule")) read_schedule(reader.object("schedule"), recipe.schedule);
+  if (reader.has("script")) recipe.script = read_script(reader.object("script"), where);
+  if (reader.has("faults")) recipe.faults = read_faults(reader.at("faults"), where);
   reader.done();
   validate(recipe, where);
   return recipe;
 }
 
 std::string canonical_json(const Recipe& recipe) {
-  const Json json = {{"schema", kSchema},
-                     {"seed", recipe.seed},
-                     {"steps", recipe.steps},
-                     {"rows", recipe.rows},
-                     {"model", print(recipe.model)},
-                     {"params", print(recipe.params)},
-                     {"inputs", print(recipe.inputs)},
-                     {"states", print(recipe.states)},
-                     {"schedule", print(recipe.schedule)}};
+  Json json = {{"schema", kSchema},
+               {"seed", recipe.seed},
+               {"steps", recipe.steps},
+               {"rows", recipe.rows},
+               {"model", print(recipe.model)},
+               {"params", print(recipe.params)},
+               {"inputs", print(recipe.inputs)},
+               {"states", print(recipe.states)},
+               {"schedule", print(recipe.schedule)}};
+  if (recipe.script) json["script"] = print(*recipe.script);
+  if (!recipe.faults.empty()) json["faults"] = print(recipe.faults);
   return json.dump();
 }
 

@@ -1,6 +1,8 @@
 // What a recipe has to satisfy beyond its syntax.
+#include <algorithm>
 #include <cmath>
 #include <set>
+#include <utility>
 
 #include "gdnsim/error.hpp"
 #include "gdnsim/recipe.hpp"
@@ -60,6 +62,13 @@ bool range(const Range& range) {
   return range.lowest >= 1 && range.lowest <= range.highest && range.highest <= 1 << 30;
 }
 
+void check_speculative(const SpeculativeRecipe& s, const std::string& where) {
+  expect(s.drafts >= 0 && s.drafts <= 63, where, "schedule.speculative.drafts", "0 to 63");
+  expect(!s.accept || (range(*s.accept) && s.accept->highest <= s.drafts + 1), where, "schedule.speculative.accept",
+         "1 <= lowest <= highest <= drafts + 1");
+  expect(rate(s.rate) && rate(s.plain), where, "schedule.speculative", "rates from 0 to 1");
+}
+
 void check_schedule(const Recipe& recipe, const std::string& where) {
   const ScheduleRecipe& s = recipe.schedule;
   expect(s.running >= 0 && s.running <= recipe.rows, where, "schedule.running", "0 to the number of rows");
@@ -70,11 +79,61 @@ void check_schedule(const Recipe& recipe, const std::string& where) {
          "rates from 0 to 1");
   expect(!s.stale_tail || s.placement == ScheduleRecipe::Placement::packed, where, "schedule.stale_tail",
          "false, or placement \"packed\"");
-  const std::int64_t running = s.running > 0 ? s.running : recipe.rows;
+  expect(rate(s.fork), where, "schedule.fork", "a rate from 0 to 1");
+  expect(s.allocator != Allocation::modulo || s.preempt == 0 || s.preempt_by != ScheduleRecipe::Preempt::swap, where,
+         "schedule.allocator", "not modulo where preempt swaps: it has no spare blocks");
+  check_speculative(s.speculative, where);
+  const std::int64_t running = s.running > 0 ? s.running : recipe.rows, columns = s.speculative.drafts + 1;
   const std::int64_t blocks = recipe.model.num_blocks - (recipe.model.sentinel == Sentinel::minus_one ? 0 : 1);
-  if (blocks < running)
-    throw error(where, ": model.num_blocks: expected a block for each of ", running, " running sequences, found ",
-                blocks, recipe.model.sentinel == Sentinel::minus_one ? "" : " (block 0 is the null block)");
+  if (s.allocator == Allocation::modulo ? blocks < columns : blocks < running * columns)
+    throw error(where, ": model.num_blocks: expected ", columns == 1 ? "a block" : std::to_string(columns) + " blocks",
+                " for each of ", running, " running sequences, found ", blocks,
+                recipe.model.sentinel == Sentinel::minus_one ? "" : " (block 0 is the null block)");
+}
+
+/// Lengths only: what the steps say is checked as the stream's plans are.
+void check_script(const Recipe& recipe, const std::string& where) {
+  const Script& script = *recipe.script;
+  expect(recipe.schedule == ScheduleRecipe{}, where, "script", "no schedule beside it");
+  if (static_cast<std::int64_t>(script.steps.size()) != recipe.steps)
+    throw error(where, ": script.steps: expected ", recipe.steps, " steps, found ", script.steps.size());
+  for (std::size_t i = 0; i < script.steps.size(); ++i) {
+    const ScriptStep& step = script.steps[i];
+    const auto rows = [&](const auto& values, const char* key, bool optional) {
+      if (!(optional && values.empty()) && std::cmp_not_equal(values.size(), recipe.rows))
+        throw error(where, ": script.steps: ", key, " of step ", i, ": expected ", recipe.rows, " rows, found ",
+                    values.size());
+    };
+    rows(step.index, "index", false), rows(step.sequence, "sequence", true);
+    rows(step.source, "source", true), rows(step.accepted, "accepted", true);
+  }
+  const auto by_step = [](const ScriptEvent& line) { return line.event.step; };
+  expect(std::ranges::is_sorted(script.events, {}, by_step), where, "script.events", "events sorted by step");
+  for (const ScriptEvent& line : script.events)
+    expect(line.event.step < recipe.steps, where, "script.events", "steps below the number of steps");
+}
+
+void check_faults(const Recipe& recipe, const std::string& where) {
+  using Kind = Fault::Kind;
+  for (std::size_t i = 0; i < recipe.faults.size(); ++i) {
+    const Fault& fault = recipe.faults[i];
+    const std::string at = where + ": faults[" + std::to_string(i) + "]";
+    const auto one_of = [&](std::initializer_list<Kind> kinds) {
+      return std::ranges::find(kinds, fault.kind) != kinds.end();
+    };
+    const bool event = one_of({Kind::missing_event, Kind::old_copy});
+    expect(!(one_of({Kind::inactive_row, Kind::read_block, Kind::write_block, Kind::poisoned}) || event) ||
+               (fault.block >= 0 && fault.block < recipe.model.num_blocks),
+           at, "block", "a block of the pool");
+    expect(!one_of({Kind::inactive_row, Kind::poison_out}) || (fault.row >= 0 && fault.row < recipe.rows), at, "row",
+           "a row");
+    expect(!(event || one_of({Kind::inactive_row, Kind::poisoned})) || fault.step >= 0, at, "step", "a step");
+    expect(fault.layer < recipe.model.layers(), at, "layer", "a layer's position");
+    expect(fault.kind != Kind::contract || !fault.field.empty(), at, "field", "a field of the contract");
+    expect(fault.kind != Kind::transposed || recipe.model.K == recipe.model.V, at, "kind", "K = V to swap them");
+    expect(!one_of({Kind::window, Kind::old_copy}) || fault.by != 0, at, "by", "a number that is not 0");
+    expect(fault.kind != Kind::wrapped || fault.by == 31 || fault.by == 32, at, "by", "31 or 32 bits");
+  }
 }
 
 }  // namespace
@@ -93,7 +152,11 @@ void validate(const Recipe& recipe, const std::string& where) {
   expect(recipe.steps * recipe.rows <= 1 << 25, where, "steps", "steps x rows at most 2^25");
   check_values(recipe, where);
   check_inputs(recipe.inputs, where);
-  check_schedule(recipe, where);
+  if (recipe.script)
+    check_script(recipe, where);
+  else
+    check_schedule(recipe, where);
+  check_faults(recipe, where);
 }
 
 }  // namespace gdnsim

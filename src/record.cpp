@@ -1,5 +1,6 @@
 #include "gdnsim/record.hpp"
 
+#include "act_faults.hpp"
 #include "gdnsim/recipe.hpp"
 #include "gdnsim/replay.hpp"
 #include "gdnsim/simulator.hpp"
@@ -76,7 +77,12 @@ void record_trace(Stream& stream, Backend& backend, const ContractSet& contracts
   const auto writer = create_trace(path, header, options.force);
   copy_stream(stream, *writer);
   TraceRecorder recorder(*writer, header, options);
-  simulate({stream, backend, contracts, layers, header.steps, header.taps}, *pool, recorder);
+  if (options.faults.empty()) {
+    simulate({stream, backend, contracts, layers, header.steps, header.taps}, *pool, recorder);
+  } else {
+    FaultyRun faulty(stream, backend, options.faults, recorder);
+    simulate({faulty.stream, faulty.backend, contracts, layers, header.steps, header.taps}, *pool, faulty);
+  }
   writer->finish();
 }
 

@@ -41,6 +41,7 @@ void Histories::apply(const Event& event) {
       return start(event.block, loads_.zeros());
     case EventKind::load:
       return start(event.block, loads_.row(event.source));
+    case EventKind::allocate:
     case EventKind::free:
       return;
     case EventKind::copy:
@@ -48,6 +49,14 @@ void Histories::apply(const Event& event) {
       blocks_[event.block] = source;
       ++starts_[source.root];
   }
+}
+
+void Histories::move_rows(const StepPlan& plan) {
+  for (std::size_t row = 0; row < plan.source.size(); ++row)
+    if (plan.start(row) != plan.block[row]) {
+      const History source = of(plan.source[row]);
+      blocks_[plan.block[row]] = source;
+    }
 }
 
 void Histories::start(std::int32_t block, const Digest128& root) {

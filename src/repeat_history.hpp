@@ -46,6 +46,8 @@ class Histories {
 
   /// Applies the events before a step.
   void events_before(std::int64_t step);
+  /// Rows that move take their history along: a rollback, not a new start.
+  void move_rows(const StepPlan& plan);
   /// The step changed its blocks in a way that is not known.
   void lose(const StepPlan& plan);
   History& of(std::int32_t block);

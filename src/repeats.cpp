@@ -107,6 +107,7 @@ class LayerCheck {
     for (std::int64_t step = 0; step < slice.last_step; ++step) {
       const StepPlan plan = stream_.plan(step);
       histories_.events_before(step);
+      histories_.move_rows(plan);
       if (plan.path == Path::opaque) {
         histories_.lose(plan);
       } else if (std::ranges::any_of(plan.block, [&](std::int32_t block) { return shared(block); })) {
@@ -126,6 +127,7 @@ class LayerCheck {
     for (std::int64_t step = 0; step < last_step; ++step) {
       const StepPlan plan = stream_.plan(step);
       starts.events_before(step);
+      starts.move_rows(plan);
       if (plan.path == Path::opaque) starts.lose(plan);
       for (std::int32_t block : plan.block)
         if (block >= 0) roots.insert(starts.of(block).root);
@@ -144,7 +146,9 @@ class LayerCheck {
   void read_keys(const StepPlan& plan) {
     stream_.inputs(plan.step, layer_, inputs_);
     const int rows = plan.rows();
-    const Digest128 launch = {static_cast<std::uint64_t>(plan.path), static_cast<std::uint64_t>(rows)};
+    // A later draft goes on from what the kernel holds, which a store may have rounded (rule A9).
+    const Digest128 launch = {static_cast<std::uint64_t>(plan.path) + 256u * static_cast<unsigned>(plan.draft),
+                              static_cast<std::uint64_t>(rows)};
     keys_.assign(static_cast<std::size_t>(rows), {});
     Digest128 batch = {static_cast<std::uint64_t>(plan.present), 0};
     for (int row = 0; row < rows; ++row) {

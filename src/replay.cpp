@@ -204,6 +204,7 @@ void Comparison::add(const LayerComparer& layer) {
 ReplayResult replay(Stream& whole, Recording& recording, Backend& backend, const ReplayOptions& options) {
   const Slice slice = resolved(options.slice, whole_of(recording), recording.path());
   require_picked(slice.pick, whole.model(), whole.rows(), recording.path());
+  require_launch_start(whole, slice.first_step, recording.path());
   PickedStream stream(whole, slice);
   if (!anything_recorded(recording, slice.layers))
     throw error(recording.path(),

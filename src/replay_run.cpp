@@ -34,9 +34,16 @@ ReplayObserver::ReplayObserver(Stream& stream, Recording& recording, const Optio
 void ReplayObserver::event_applied(const Event& event, int layer, Pool&) {
   if (event.kind == EventKind::copy)
     comparer_.pin_as(event.source, event.block);
-  else if (event.kind != EventKind::free)
+  else if (changes_contents(event.kind))
     comparer_.pin(event.block, event.step);
-  if (event.kind != EventKind::free) pool_digest_.touch(layer, event.block);
+  if (changes_contents(event.kind)) pool_digest_.touch(layer, event.block);
+}
+
+/// A row that moves takes along what is known of the block that it goes on from.
+void ReplayObserver::before(std::int64_t, int, const StepPlan& plan, Pool&) {
+  for (std::size_t row = 0; row < plan.source.size(); ++row)
+    if (plan.path != Path::opaque && plan.start(row) != plan.block[row])
+      comparer_.pin_as(plan.source[row], plan.block[row]);
 }
 
 /// Snapshots of the step, and for a log the digests of what changed. A local run writes to the pool.
@@ -101,6 +108,8 @@ void ReplayObserver::visit_snapshot(const StepView& view, const Snapshot& snapsh
     snapshots_ += comparer_.pick().state(view.plan, snapshot.block);
   }
   state_differs_ |= !equal && view.executed;
+  // Within a launch whose stores round, the next draft goes on from what the kernel holds (rule A9): not from this.
+  if (!equal && !view.plan.last_draft && view.pool.model().state_dtype != DType::f32) return;
   if (options_.local && !equal) view.pool.write(options_.layer, snapshot.block, want_recurrent_, want_conv_);
   if (equal || options_.local) recorded_.push_back(snapshot.block);
 }

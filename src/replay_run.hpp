@@ -26,6 +26,7 @@ class ReplayObserver final : public Observer {
 
   void event_applied(const Event& event, int layer, Pool& pool) override;
   bool looks_at(const ComingStep& coming, std::vector<Look>& looks) override;
+  void before(std::int64_t step, int layer, const StepPlan& plan, Pool& pool) override;
   void after(const StepView& view) override;
   bool enough() const override { return options_.stop_at_first && comparer_.first().has_value(); }
 
@@ -41,7 +42,7 @@ class ReplayObserver final : public Observer {
   void keep_pool_digest(const StepView& view);
 
   Recording& recording_;
-  Log* const log_;  // the recording, when it is a log
+  Log* const log_;                    // the recording, when it is a log
   const PickedStream* const picked_;  // the stream, when only some rows are compared
   const Options options_;
   const TapSet taps_;

@@ -12,8 +12,8 @@ inline constexpr std::string_view kVersion = "version";
 inline constexpr std::string_view kComplete = "complete";  // trace only: 1 once it was closed properly, written last
 inline constexpr std::string_view kTraceFormat = "gdnsim-trace";
 inline constexpr std::string_view kLogFormat = "gdnsim-log";
-inline constexpr int kTraceVersion = 1;
-inline constexpr int kLogVersion = 1;
+inline constexpr int kTraceVersion = 2;
+inline constexpr int kLogVersion = 2;
 
 // /model, the same in both: attributes, then the one dataset.
 inline constexpr std::string_view kModel = "model";
@@ -35,6 +35,17 @@ inline constexpr std::string_view kNormGate = "norm_gate";                 // op
 inline constexpr std::string_view kInactiveConvOut = "inactive_conv_out";  // optional: zero
 inline constexpr std::string_view kInactiveCoreOut = "inactive_core_out";  // optional: zero
 inline constexpr std::string_view kLayerIds = "layer_ids";
+// Version 2, all optional.
+inline constexpr std::string_view kBlockStride = "block_stride";           // 0: the content
+inline constexpr std::string_view kConvBlockStride = "conv_block_stride";  // 0: the content
+inline constexpr std::string_view kIndexBits = "index_bits";               // 64
+inline constexpr std::string_view kQkvPacking = "qkv_packing";             // traces from here on: flat
+inline constexpr std::string_view kZPacking = "z_packing";                 // apart
+inline constexpr std::string_view kBaPacking = "ba_packing";               // split
+inline constexpr std::string_view kConvColumns = "conv_columns";           // W - 1
+inline constexpr std::string_view kConvOrder = "conv_order";               // rolled
+inline constexpr std::string_view kConvLayout = "conv_layout";             // columns
+inline constexpr std::string_view kBlockSize = "block_size";
 
 // /params/<l>, trace only.
 inline constexpr std::string_view kParams = "params";
@@ -56,6 +67,13 @@ inline constexpr std::string_view kMixedQkv = "mixed_qkv";
 inline constexpr std::string_view kA = "a";
 inline constexpr std::string_view kB = "b";
 inline constexpr std::string_view kZ = "z";  // optional
+// Version 2, all optional.
+inline constexpr std::string_view kDraft = "draft";
+inline constexpr std::string_view kAccepted = "accepted";
+inline constexpr std::string_view kTable = "table";
+inline constexpr std::string_view kColumn = "column";
+inline constexpr std::string_view kQkvz = "qkvz";  // instead of mixed_qkv and z
+inline constexpr std::string_view kBa = "ba";      // instead of a and b
 
 // /events (trace); step, layer, block, recurrent and conv are also the names in /recorded/state and in a log's /state.
 inline constexpr std::string_view kEvents = "events";
@@ -66,6 +84,12 @@ inline constexpr std::string_view kKind = "kind";
 inline constexpr std::string_view kSource = "source";  // also a log's /source
 inline constexpr std::string_view kRecurrent = "recurrent";
 inline constexpr std::string_view kConv = "conv";
+// Version 2, optional.
+inline constexpr std::string_view kWhy = "why";
+inline constexpr std::string_view kConvOffset = "conv_offset";  // of the load rows and of /recorded/state
+// A log's /events: block digests around each event.
+inline constexpr std::string_view kBefore = "before";
+inline constexpr std::string_view kAfter = "after";
 
 // /recorded/<l>/<tap> and /recorded/state (trace); a tap's name is name_of(Tap).
 inline constexpr std::string_view kRecorded = "recorded";

@@ -28,10 +28,17 @@ void apply_events(Loop& loop, std::int64_t step) {
     const Event& event = events[loop.next_event];
     for (int layer : loop.simulation.layers) {
       if (event.layer != -1 && event.layer != layer) continue;
+      loop.observer.event_coming(event, layer, loop.pool);
       loop.pool.apply(event, layer, loop.simulation.stream);
       loop.observer.event_applied(event, layer, loop.pool);
     }
   }
+}
+
+/// A row that moves takes both states along. No source is another row's block, so the order is nobody's.
+void move_rows(const StepPlan& plan, int layer, Pool& pool) {
+  for (std::size_t row = 0; row < plan.source.size(); ++row)
+    if (plan.start(row) != plan.block[row]) pool.copy(layer, plan.source[row], plan.block[row]);
 }
 
 void run_layer(Loop& loop, const StepPlan& plan, int layer) {
@@ -39,6 +46,7 @@ void run_layer(Loop& loop, const StepPlan& plan, int layer) {
   loop.observer.before(plan.step, layer, plan, loop.pool);
   const bool executed = plan.path != Path::opaque;
   if (executed) {
+    move_rows(plan, layer, loop.pool);
     s.stream.inputs(plan.step, layer, loop.inputs);
     s.backend.step({layer, plan, loop.inputs, s.contracts.of(plan.path)}, loop.pool, loop.outputs);
   }

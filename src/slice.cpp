@@ -111,8 +111,15 @@ std::vector<std::int32_t> needed_blocks(const Stream& stream, const Slice& slice
       if (plan.block[static_cast<std::size_t>(row)] >= 0) at(plan.block[static_cast<std::size_t>(row)]) = true;
   }
   const auto events = stream.events();
-  for (auto event = events.rbegin(); event != events.rend(); ++event)
-    if (event->kind == EventKind::copy && event->step < slice.last_step && at(event->block)) at(event->source) = true;
+  auto event = events.rbegin();
+  for (std::int64_t step = slice.last_step - 1; step >= 0;
+       --step) {  // backwards: rows that moved, then the events before
+    const StepPlan plan = stream.plan(step);
+    for (std::size_t row = 0; row < plan.source.size(); ++row)
+      if (plan.block[row] >= 0 && at(plan.block[row])) at(plan.start(row)) = true;
+    for (; event != events.rend() && event->step >= step; ++event)
+      if (event->kind == EventKind::copy && event->step < slice.last_step && at(event->block)) at(event->source) = true;
+  }
   std::vector<std::int32_t> blocks;
   for (std::size_t block = 0; block < needed.size(); ++block)
     if (needed[block]) blocks.push_back(static_cast<std::int32_t>(block));
@@ -125,8 +132,12 @@ PickedStream::PickedStream(Stream& whole, const Slice& slice) : StreamView(whole
 
 StepPlan PickedStream::plan(std::int64_t step) const {
   StepPlan plan = whole_.plan(step);
-  for (std::int32_t& block : plan.block)
-    if (block >= 0 && !needs(block)) block = -1;
+  for (std::size_t row = 0; row < plan.block.size(); ++row) {
+    if (plan.block[row] < 0 || needs(plan.block[row])) continue;
+    plan.block[row] = -1;
+    if (!plan.source.empty()) plan.source[row] = -1;
+    if (!plan.accepted.empty()) plan.accepted[row] = 0;
+  }
   return plan;
 }
 

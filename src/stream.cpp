@@ -2,6 +2,7 @@
 #include "gdnsim/stream.hpp"
 
 #include <algorithm>
+#include <limits>
 #include <unordered_map>
 
 #include "gdnsim/error.hpp"
@@ -20,6 +21,12 @@ std::int32_t block_of_row(const Model& model, std::int64_t step, std::size_t row
   return index;
 }
 
+/// " (sequences 7 and 9)", where both are known.
+std::string sequences_of(const StepPlan& plan, std::size_t a, std::size_t b) {
+  if (plan.sequence[a] < 0 || plan.sequence[b] < 0) return "";
+  return " (sequences " + std::to_string(plan.sequence[a]) + " and " + std::to_string(plan.sequence[b]) + ")";
+}
+
 void refuse_two_writers(const StepPlan& plan, const std::string& where) {
   std::unordered_map<std::int32_t, std::size_t> writer;
   for (std::size_t row = 0; row < plan.block.size(); ++row) {
@@ -27,7 +34,49 @@ void refuse_two_writers(const StepPlan& plan, const std::string& where) {
     const auto [first, fresh] = writer.emplace(plan.block[row], row);
     if (!fresh)
       throw error(where, ": index[", plan.step, ", ", row, "]: rows ", first->second, " and ", row, " both name block ",
-                  plan.block[row], " in one step: two writers, the result would depend on their order");
+                  plan.block[row], " in one step: two writers, the result would depend on their order",
+                  sequences_of(plan, first->second, row));
+  }
+}
+
+/// A row goes on from a block in range, which no other row of the step writes.
+void require_sources(const Model& model, const StepPlan& plan, const std::string& where) {
+  if (plan.source.empty()) return;
+  const std::int32_t lowest = model.sentinel == Sentinel::minus_one ? 0 : 1;
+  for (std::size_t row = 0; row < plan.source.size(); ++row) {
+    const std::int32_t source = plan.source[row];
+    if (source == -1) continue;
+    const auto at = [&] {
+      return where + ": source[" + std::to_string(plan.step) + ", " + std::to_string(row) + "]: ";
+    };
+    if (plan.block[row] < 0) throw error(at(), "expected -1 for an inactive row, found ", source);
+    if (source < lowest || source >= model.num_blocks)
+      throw error(at(), "expected -1 or a block in ", lowest, "..", model.num_blocks - 1, ", found ", source);
+    const auto writer = std::ranges::find(plan.block, source);
+    if (writer != plan.block.end() && writer != plan.block.begin() + static_cast<std::ptrdiff_t>(row))
+      throw error(at(), "row ", row, " goes on from block ", source, ", which row ", writer - plan.block.begin(),
+                  " writes in the same step: the result would depend on their order");
+  }
+}
+
+void require_launch(const StepPlan& plan, std::size_t rows, const std::string& where) {
+  if (plan.draft < 0 || plan.draft > 127)
+    throw error(where, ": draft[", plan.step, "]: expected 0..127, found ", plan.draft);
+  if (plan.in_launch() && plan.path != Path::mixed)
+    throw error(where, ": path[", plan.step, "]: draft ", plan.draft,
+                " of a launch of several: expected path 1 (mixed), found ", static_cast<int>(plan.path));
+  for (const auto* field : {&plan.source, &plan.accepted})
+    if (!field->empty() && field->size() != rows)
+      throw error(where, field == &plan.source ? ": source[" : ": accepted[", plan.step, "]: expected ", rows,
+                  " rows, found ", field->size());
+  for (std::size_t row = 0; row < plan.accepted.size(); ++row) {
+    const std::int32_t count = plan.accepted[row];
+    if (count < 0 || ((plan.draft > 0 || plan.block[row] < 0) && count != 0))
+      throw error(where, ": accepted[", plan.step, ", ", row, "]: expected ",
+                  plan.draft > 0        ? "0 but at the first draft of a launch"
+                  : plan.block[row] < 0 ? "0 for an inactive row"
+                                        : "0 or more",
+                  ", found ", count);
   }
 }
 
@@ -37,7 +86,9 @@ void validate_event(const Model& model, std::int64_t steps, std::int64_t load_ro
     if (value < low || value > high)
       throw error(where, ": events/", field, "[", i, "]: expected ", low, "..", high, ", found ", value);
   };
-  range("kind", static_cast<int>(event.kind), 0, 3);
+  range("kind", static_cast<int>(event.kind), 0, 4);
+  range("why", static_cast<int>(event.why), 0, 5);
+  range("sequence", event.sequence, -1, std::numeric_limits<std::int64_t>::max());
   range("step", event.step, 0, steps - 1);
   range("layer", event.layer, -1, model.layers() - 1);
   range("block", event.block, 0, model.num_blocks - 1);
@@ -48,12 +99,18 @@ void validate_event(const Model& model, std::int64_t steps, std::int64_t load_ro
 }  // namespace
 
 std::string_view name_of(EventKind kind) {
-  constexpr std::string_view words[] = {"zero", "load", "copy", "free"};
+  constexpr std::string_view words[] = {"zero", "load", "copy", "free", "allocate"};
   return words[static_cast<std::size_t>(kind)];
 }
 
+std::string_view name_of(EventWhy why) {
+  constexpr std::string_view words[] = {"none", "start", "fork", "evict", "resume", "finish"};
+  return words[static_cast<std::size_t>(why)];
+}
+
 StepPlan make_plan(const Model& model, std::int64_t step, Path path, std::span<const std::int32_t> index,
-                   std::span<const std::int64_t> sequence, int rows_present, const std::string& where) {
+                   std::span<const std::int64_t> sequence, int rows_present, const std::string& where,
+                   const Launch& launch) {
   const int rows = static_cast<int>(index.size());
   if (rows_present < 0 || rows_present > rows)
     throw error(where, ": rows[", step, "]: expected 0..", rows, ", found ", rows_present);
@@ -68,7 +125,12 @@ StepPlan make_plan(const Model& model, std::int64_t step, Path path, std::span<c
   plan.block.assign(index.size(), -1);
   for (std::size_t row = 0; row < static_cast<std::size_t>(rows_present); ++row)
     plan.block[row] = block_of_row(model, step, row, index[row], where);
+  plan.draft = launch.draft, plan.last_draft = launch.last_draft;
+  plan.source.assign(launch.source.begin(), launch.source.end());
+  plan.accepted.assign(launch.accepted.begin(), launch.accepted.end());
   refuse_two_writers(plan, where);
+  require_launch(plan, index.size(), where);
+  require_sources(model, plan, where);
   return plan;
 }
 
@@ -80,6 +142,20 @@ void validate_events(const Model& model, std::int64_t steps, std::int64_t load_r
       throw error(where, ": events/step[", i, "]: expected at least ", events[i - 1].step, " (sorted by step), found ",
                   events[i].step);
   }
+}
+
+std::pair<std::int64_t, std::int64_t> launch_of(const Stream& stream, std::int64_t step) {
+  const std::int64_t first = step - stream.plan(step).draft;
+  std::int64_t last = step;
+  while (last + 1 < stream.steps() && !stream.plan(last).last_draft) ++last;
+  return {first, last + 1};
+}
+
+void require_launch_start(const Stream& stream, std::int64_t first_step, const std::string& where) {
+  if (stream.plan(first_step).draft == 0) return;
+  const auto [first, last] = launch_of(stream, first_step);
+  throw error(where, ": step ", first_step, " is within the launch of steps ", first, ":", last,
+              ": expected a start at step ", first, " or ", last);
 }
 
 std::vector<std::int32_t> named_blocks(const Stream& stream, std::int64_t last_step) {

@@ -33,6 +33,13 @@ TraceHeader trace_header_of(Stream& stream) {
   header.events.assign(stream.events().begin(), stream.events().end());
   header.load_rows = load_rows_of(stream);
   header.has_path = has_path(stream);
+  header.version = stream.version();
+  for (std::int64_t step = 0; step < stream.steps(); ++step) {
+    const StepPlan plan = stream.plan(step);
+    header.has_drafts |= plan.in_launch();
+    header.has_source |= !plan.source.empty();
+    header.has_accepted |= !plan.accepted.empty();
+  }
   return header;
 }
 

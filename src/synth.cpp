@@ -2,6 +2,7 @@
 #include <algorithm>
 
 #include "gdnsim/error.hpp"
+#include "gdnsim/lifecycle.hpp"
 #include "gdnsim/recipe.hpp"
 #include "synth_plan.hpp"
 #include "synth_values.hpp"
@@ -16,6 +17,9 @@ class RecipeStream final : public Stream {
   explicit RecipeStream(const Recipe& recipe);
 
   const Model& model() const override { return recipe_.model; }
+  int version() const override {
+    return recipe_.script || recipe_.schedule.allocator != Allocation::drawn || !schedule_.draft.empty() ? 2 : 1;
+  }
   const LayerParams& params(int layer) const override { return params_.at(static_cast<std::size_t>(layer)); }
   std::int64_t steps() const override { return recipe_.steps; }
   int rows() const override { return recipe_.rows; }
@@ -50,8 +54,15 @@ RecipeStream::RecipeStream(const Recipe& recipe) : recipe_(recipe) {
 StepPlan RecipeStream::plan(std::int64_t step) const {
   GDNSIM_CHECK(step >= 0 && step < recipe_.steps);
   const auto rows = static_cast<std::size_t>(recipe_.rows), t = static_cast<std::size_t>(step), at = t * rows;
-  return make_plan(recipe_.model, step, schedule_.path[t], std::span(schedule_.index).subspan(at, rows),
-                   std::span(schedule_.sequence).subspan(at, rows), schedule_.present[t], kWhere);
+  const auto of_step = [&](const auto& values) {
+    return values.empty() ? std::span(values) : std::span(values).subspan(at, rows);
+  };
+  Launch launch;
+  if (!schedule_.draft.empty()) launch = {schedule_.draft[t], schedule_.last_draft[t]};
+  launch.source = of_step(schedule_.source);
+  launch.accepted = of_step(schedule_.accepted);
+  return make_plan(recipe_.model, step, schedule_.path[t], of_step(schedule_.index), of_step(schedule_.sequence),
+                   schedule_.present[t], kWhere, launch);
 }
 
 Bytes RecipeStream::act(const Draw& draw, Address address, std::int64_t elements) const {
@@ -75,13 +86,12 @@ LayerParams RecipeStream::make_params(int layer) const {
   return params;
 }
 
-/// A running row is addressed by its sequence and position; an inactive one by row and step, so that whoever reads it shows.
+/// A running row is addressed by its token; an inactive one by row and step, so that whoever reads it shows.
 Address RecipeStream::address_of_row(std::int64_t step, int layer, int row) const {
   const auto at = static_cast<std::size_t>(step * recipe_.rows + row);
-  const std::int64_t sequence = schedule_.sequence[at];
-  const bool active = sequence >= 0;
-  return {recipe_.seed, Tensor::x, layer_id(layer), active ? static_cast<std::uint32_t>(sequence) : padding_row(row),
-          active ? schedule_.position[at] : static_cast<std::uint32_t>(step)};
+  const bool active = schedule_.sequence[at] >= 0;
+  const Token token = active ? schedule_.token[at] : Token{padding_row(row), static_cast<std::uint32_t>(step)};
+  return {recipe_.seed, Tensor::x, layer_id(layer), token.sequence, token.position};
 }
 
 std::span<std::byte> RecipeStream::line(Bytes& tensor, std::size_t row) const {
@@ -136,6 +146,10 @@ void RecipeStream::load_row(std::int32_t source, Bytes& recurrent, Bytes& conv) 
 
 }  // namespace
 
-std::unique_ptr<Stream> make_recipe_stream(const Recipe& recipe) { return std::make_unique<RecipeStream>(recipe); }
+std::unique_ptr<Stream> make_recipe_stream(const Recipe& recipe) {
+  auto stream = std::make_unique<RecipeStream>(recipe);
+  if (stream->version() > 1) require_life(*stream, kWhere);
+  return stream;
+}
 
 }  // namespace gdnsim

@@ -1,11 +1,12 @@
-// Before each step, in this order: finished sequences free their blocks, some are preempted, those away long enough come
-// back, new ones arrive, rows are shuffled, and some sit the step out. Events keep that order, so a block freed by one
-// sequence can be taken by the next within the same step.
+// Before each launch, in this order: finished sequences free their blocks, some are preempted, those away long enough come
+// back, new ones arrive, rows are shuffled, and some sit the launch out. Events keep that order, so a block freed by one
+// sequence can be taken by the next within the same step. A launch is one step, or one for each candidate token.
 #include "synth_plan.hpp"
 
 #include <algorithm>
 #include <utility>
 
+#include "allocator.hpp"
 #include "gdnsim/error.hpp"
 #include "synth_values.hpp"
 
@@ -13,15 +14,45 @@ namespace gdnsim {
 namespace {
 
 /// Each decision has its own tag in the last counter word.
-enum class Decision : std::uint8_t { length, arrive, shuffle, skip, preempt, away, block, path, sentinel };
+enum class Decision : std::uint8_t {
+  length,
+  arrive,
+  shuffle,
+  skip,
+  preempt,
+  away,
+  block,
+  path,
+  sentinel,
+  accept,
+  plain,
+  fork,
+  parent
+};
+
+/// Whose tokens a forked sequence has up to a position.
+struct Ancestor {
+  std::uint32_t until, id;
+};
 
 struct Sequence {
   std::uint32_t id = 0;
   std::uint32_t position = 0;
   std::uint32_t resumed = 0;
-  std::int64_t length = -1;  // -1: endless
-  std::int32_t block = -1;   // where the state lies; -1: dropped
-  std::int64_t back = 0;     // first step at which it may come back
+  std::int64_t length = -1;          // -1: endless
+  std::vector<std::int32_t> blocks;  // one for each candidate of a launch; empty while it is away
+  std::size_t column = 0;            // where the state lies
+  int accepted = 0;                  // tokens of its last launch; 0: none since it started
+  std::int32_t parked = -1;          // where the state lies while it is away; -1: dropped
+  std::int64_t back = 0;             // first step at which it may come back
+  std::vector<Ancestor> ancestors;   // the oldest first
+
+  std::uint32_t root() const { return ancestors.empty() ? id : ancestors.front().id; }
+  std::uint32_t owner_of(std::uint32_t at) const {
+    for (const Ancestor& ancestor : ancestors)
+      if (at < ancestor.until) return ancestor.id;
+    return id;
+  }
 };
 
 class Scheduler {
@@ -35,47 +66,63 @@ class Scheduler {
   std::uint32_t word(Decision decision, std::uint64_t a, std::uint64_t b = 0) const;
   bool happens(Decision decision, double rate, std::uint64_t a, std::uint64_t b = 0) const;
   std::int64_t within(Range range, std::uint32_t word) const;
-  bool room() const { return running_ < limit_ && !free_blocks_.empty(); }
+  bool room() const { return running_ < limit_ && blocks_.has(columns_); }
 
-  void event(EventKind kind, std::int32_t block, std::int32_t source = -1, std::int32_t layer = -1);
-  std::int32_t take_block();
-  void give_block(std::int32_t block);
-  void load(Sequence& sequence);
+  void event(EventKind kind, std::int32_t block, std::int64_t sequence, EventWhy why, std::int32_t source = -1);
+  std::int32_t take_block(std::uint32_t sequence, std::size_t column, EventWhy why);
+  void take_blocks(Sequence& sequence, EventWhy why);
+  void give_block(std::int32_t block, std::uint32_t sequence, EventWhy why);
+  void give_blocks(Sequence& sequence, EventWhy why);
+  void load(const Sequence& sequence, EventWhy why);
   void seat(const Sequence& sequence);
 
   void end_finished();
   void preempt();
   void evict(Row& row);
   void resume();
+  void come_back(Sequence& sequence);
   void arrive();
+  const Sequence* parent_of(std::uint32_t id) const;
+  void start(Sequence& sequence, const Sequence* parent);
   void shuffle();
-  std::vector<int> rows_of_step();
-  void emit(const std::vector<int>& rows);
+  std::vector<int> rows_of_launch();
+  int drafts_of_launch() const;
+  int accepted_of(const Sequence& sequence, int drafts) const;
+  void launch(const std::vector<int>& seats);
+  void emit(const std::vector<int>& seats, int draft, int drafts);
+  void emit_row(int row, int seat, int draft);
   std::int32_t sentinel(int row) const;
 
   const Recipe& recipe_;
   const ScheduleRecipe& rules_;
   const int limit_;
+  const std::size_t columns_;  // blocks of a running sequence
+  const bool owned_;           // the events say whose each block is
   std::int64_t step_ = 0;
   std::vector<Row> rows_;       // [B] who sits where
   std::vector<Sequence> away_;  // in the order they left
-  std::vector<std::int32_t> free_blocks_;
+  Allocator blocks_;
   std::vector<std::int32_t> last_index_;  // [B] what each row's index was
+  std::vector<int> accepting_;            // [B] tokens of this launch that each seat will keep
   std::uint32_t next_id_;
   std::uint64_t taken_ = 0;  // blocks taken so far: the address of the next choice
   int running_ = 0;
   Schedule out_;
 };
 
+std::int32_t lowest_block(const Model& model) { return model.sentinel == Sentinel::minus_one ? 0 : 1; }
+
 Scheduler::Scheduler(const Recipe& recipe)
     : recipe_(recipe),
       rules_(recipe.schedule),
       limit_(recipe.schedule.running > 0 ? recipe.schedule.running : recipe.rows),
+      columns_(static_cast<std::size_t>(recipe.schedule.speculative.drafts) + 1),
+      owned_(recipe.schedule.allocator != Allocation::drawn),
       rows_(static_cast<std::size_t>(recipe.rows)),
+      blocks_(recipe.schedule.allocator, lowest_block(recipe.model),
+              recipe.model.num_blocks - lowest_block(recipe.model), static_cast<int>(columns_)),
+      accepting_(static_cast<std::size_t>(recipe.rows)),
       next_id_(static_cast<std::uint32_t>(recipe.schedule.first_sequence)) {
-  const std::int32_t lowest = recipe.model.sentinel == Sentinel::minus_one ? 0 : 1;
-  for (std::int64_t block = lowest; block < recipe.model.num_blocks; ++block)
-    free_blocks_.push_back(static_cast<std::int32_t>(block));
   for (int row = 0; row < recipe.rows; ++row) last_index_.push_back(sentinel(row));
 }
 
@@ -94,35 +141,43 @@ std::int64_t Scheduler::within(Range range, std::uint32_t word) const {
   return range.lowest + static_cast<std::int64_t>(count * word >> 32);
 }
 
-void Scheduler::event(EventKind kind, std::int32_t block, std::int32_t source, std::int32_t layer) {
-  out_.events.push_back({static_cast<std::int32_t>(step_), layer, block, kind, source});
+void Scheduler::event(EventKind kind, std::int32_t block, std::int64_t sequence, EventWhy why, std::int32_t source) {
+  Event event{static_cast<std::int32_t>(step_), -1, block, kind, source};
+  if (owned_) event.sequence = sequence, event.why = why;
+  out_.events.push_back(event);
 }
 
-std::int32_t Scheduler::take_block() {
-  GDNSIM_CHECK(!free_blocks_.empty());
-  const auto last = static_cast<std::int64_t>(free_blocks_.size()) - 1;
-  const auto pick = static_cast<std::size_t>(within({0, last}, word(Decision::block, taken_++)));
-  std::swap(free_blocks_[pick], free_blocks_.back());
-  const std::int32_t block = free_blocks_.back();
-  free_blocks_.pop_back();
+std::int32_t Scheduler::take_block(std::uint32_t sequence, std::size_t column, EventWhy why) {
+  const std::int32_t block = blocks_.take(sequence, static_cast<int>(column), [&](std::size_t count) {
+    const auto last = static_cast<std::int64_t>(count) - 1;
+    return static_cast<std::size_t>(within({0, last}, word(Decision::block, taken_++)));
+  });
+  if (owned_) event(EventKind::allocate, block, sequence, why);
   return block;
 }
 
-void Scheduler::give_block(std::int32_t block) {
-  event(EventKind::free, block);
-  free_blocks_.push_back(block);
+void Scheduler::take_blocks(Sequence& sequence, EventWhy why) {
+  for (std::size_t column = 0; column < columns_; ++column)
+    sequence.blocks.push_back(take_block(sequence.id, column, why));
+  sequence.column = 0;
 }
 
-/// Puts the sequence's starting state in its block: zeros, or one load row a layer.
-void Scheduler::load(Sequence& sequence) {
-  if (recipe_.states.start == StateRecipe::Start::zero) return event(EventKind::zero, sequence.block);
-  const int layers = recipe_.model.layers();
-  const auto source = static_cast<std::int64_t>(out_.loads.size()) * layers;
-  if (source + layers > INT32_MAX)
-    throw error("recipe: schedule: more than 2^31 load rows; expected fewer sequences or layers");
-  for (int layer = 0; layer < layers; ++layer)
-    event(EventKind::load, sequence.block, static_cast<std::int32_t>(source + layer), layer);
-  out_.loads.push_back({sequence.id, sequence.resumed});
+void Scheduler::give_block(std::int32_t block, std::uint32_t sequence, EventWhy why) {
+  event(EventKind::free, block, sequence, why);
+  blocks_.give(block);
+}
+
+void Scheduler::give_blocks(Sequence& sequence, EventWhy why) {
+  for (std::int32_t block : sequence.blocks) give_block(block, sequence.id, why);
+  sequence.blocks.clear();
+}
+
+/// Puts the sequence's starting state in its block.
+void Scheduler::load(const Sequence& sequence, EventWhy why) {
+  Event event{static_cast<std::int32_t>(step_), -1, sequence.blocks[0], EventKind::load};
+  if (owned_) event.sequence = sequence.id, event.why = why;
+  const bool again = rules_.preempt_by == ScheduleRecipe::Preempt::recompute;  // from where its oldest ancestor began
+  out_.load(recipe_, event, {again ? sequence.root() : sequence.id, sequence.resumed});
 }
 
 /// The first empty row.
@@ -136,7 +191,7 @@ void Scheduler::seat(const Sequence& sequence) {
 void Scheduler::end_finished() {
   for (Row& row : rows_) {
     if (!row || row->length < 0 || row->position < row->length) continue;
-    give_block(row->block);
+    give_blocks(*row, EventWhy::finish);
     row.reset();
     --running_;
   }
@@ -152,14 +207,12 @@ void Scheduler::preempt() {
 /// Swapped out, the state moves to a spare block (without one the sequence stays); dropped, it is gone.
 void Scheduler::evict(Row& row) {
   Sequence sequence = *row;
-  const std::int32_t block = sequence.block;
-  sequence.block = -1;
   if (rules_.preempt_by == ScheduleRecipe::Preempt::swap) {
-    if (free_blocks_.empty()) return;
-    sequence.block = take_block();
-    event(EventKind::copy, sequence.block, block);
+    if (!blocks_.has(1)) return;
+    sequence.parked = take_block(sequence.id, 0, EventWhy::evict);
+    event(EventKind::copy, sequence.parked, sequence.id, EventWhy::evict, sequence.blocks[sequence.column]);
   }
-  give_block(block);
+  give_blocks(sequence, EventWhy::evict);
   sequence.back = step_ + within(rules_.away, word(Decision::away, sequence.id, static_cast<std::uint64_t>(step_)));
   away_.push_back(sequence);
   row.reset();
@@ -175,16 +228,24 @@ void Scheduler::resume() {
     }
     Sequence sequence = *it;
     it = away_.erase(it);
-    const std::int32_t parked = std::exchange(sequence.block, take_block());
-    ++sequence.resumed;
-    if (parked >= 0) {
-      event(EventKind::copy, sequence.block, parked);
-      give_block(parked);
-    } else {
-      load(sequence);
-    }
+    come_back(sequence);
     seat(sequence);
   }
+}
+
+void Scheduler::come_back(Sequence& sequence) {
+  take_blocks(sequence, EventWhy::resume);
+  if (const std::int32_t parked = std::exchange(sequence.parked, -1); parked >= 0) {
+    ++sequence.resumed;
+    event(EventKind::copy, sequence.blocks[0], sequence.id, EventWhy::resume, parked);
+    return give_block(parked, sequence.id, EventWhy::resume);
+  }
+  sequence.accepted = 0;
+  if (rules_.preempt_by == ScheduleRecipe::Preempt::recompute)
+    sequence.position = 0;  // the same start, the same tokens
+  else
+    ++sequence.resumed;
+  load(sequence, EventWhy::resume);
 }
 
 void Scheduler::arrive() {
@@ -195,10 +256,28 @@ void Scheduler::arrive() {
     Sequence sequence;
     sequence.id = next_id_++;
     if (rules_.length) sequence.length = within(*rules_.length, word(Decision::length, sequence.id));
-    sequence.block = take_block();
-    load(sequence);
+    start(sequence, parent_of(sequence.id));
     seat(sequence);
   }
+}
+
+/// The running sequence that a new one is a fork of; nullptr: it is none's.
+const Sequence* Scheduler::parent_of(std::uint32_t id) const {
+  if (running_ == 0 || !happens(Decision::fork, rules_.fork, id)) return nullptr;
+  std::int64_t which = within({0, running_ - 1}, word(Decision::parent, id));
+  for (const Row& row : rows_)
+    if (row && which-- == 0) return &*row;
+  return nullptr;
+}
+
+void Scheduler::start(Sequence& sequence, const Sequence* parent) {
+  take_blocks(sequence, parent == nullptr ? EventWhy::start : EventWhy::fork);
+  if (parent == nullptr) return load(sequence, EventWhy::start);
+  sequence.position = parent->position;
+  if (sequence.length >= 0) sequence.length += parent->position;
+  sequence.ancestors = parent->ancestors;
+  sequence.ancestors.push_back({parent->position, parent->id});
+  event(EventKind::copy, sequence.blocks[0], sequence.id, EventWhy::fork, parent->blocks[parent->column]);
 }
 
 /// Packed rows close up; then, at the rate asked for, all rows are permuted (Fisher-Yates).
@@ -216,8 +295,8 @@ void Scheduler::shuffle() {
   }
 }
 
-/// For each row of the step the seat (an entry of rows_) that runs in it, or -1.
-std::vector<int> Scheduler::rows_of_step() {
+/// For each row of the launch the seat (an entry of rows_) that runs in it, or -1.
+std::vector<int> Scheduler::rows_of_launch() {
   std::vector<int> seats;
   for (int seat = 0; seat < recipe_.rows; ++seat) {
     const Row& row = rows_[static_cast<std::size_t>(seat)];
@@ -227,27 +306,78 @@ std::vector<int> Scheduler::rows_of_step() {
   return seats;
 }
 
-void Scheduler::emit(const std::vector<int>& seats) {
+/// Steps of the launch: one, or one for each candidate.
+int Scheduler::drafts_of_launch() const {
+  const SpeculativeRecipe& rules = rules_.speculative;
+  if (rules.drafts == 0 || recipe_.steps - step_ <= rules.drafts) return 1;
+  return happens(Decision::plain, rules.plain, static_cast<std::uint64_t>(step_)) ? 1 : rules.drafts + 1;
+}
+
+/// How many of its candidates a sequence keeps: at least the first, and none beyond its length.
+int Scheduler::accepted_of(const Sequence& sequence, int drafts) const {
+  const SpeculativeRecipe& rules = rules_.speculative;
   const auto step = static_cast<std::uint64_t>(step_);
-  for (int r = 0; r < recipe_.rows; ++r) {
-    const auto at = static_cast<std::size_t>(r);
+  std::int64_t kept = 1;
+  if (drafts > 1 && rules.accept) kept = within(*rules.accept, word(Decision::accept, sequence.id, step));
+  if (drafts > 1 && !rules.accept)
+    while (kept < drafts && happens(Decision::accept, rules.rate, sequence.id, step + static_cast<std::uint64_t>(kept)))
+      ++kept;
+  if (sequence.length >= 0) kept = std::min<std::int64_t>(kept, sequence.length - sequence.position);
+  return static_cast<int>(kept);
+}
+
+void Scheduler::launch(const std::vector<int>& seats) {
+  const int drafts = drafts_of_launch();
+  for (int seat : seats)
+    if (seat >= 0)
+      accepting_[static_cast<std::size_t>(seat)] = accepted_of(*rows_[static_cast<std::size_t>(seat)], drafts);
+  for (int draft = 0; draft < drafts; ++draft, ++step_) emit(seats, draft, drafts);
+  for (int seat : seats) {
+    if (seat < 0) continue;
+    Sequence& sequence = *rows_[static_cast<std::size_t>(seat)];
+    sequence.accepted = accepting_[static_cast<std::size_t>(seat)];
+    sequence.position += static_cast<std::uint32_t>(sequence.accepted);
+    sequence.column = static_cast<std::size_t>(sequence.accepted) - 1;
+  }
+}
+
+void Scheduler::emit(const std::vector<int>& seats, int draft, int drafts) {
+  for (int row = 0; row < recipe_.rows; ++row) {
+    const auto at = static_cast<std::size_t>(row);
     const bool present = at < seats.size();
-    const int seat = present ? seats[at] : -1;
-    if (present || !rules_.stale_tail) last_index_[at] = sentinel(r);
-    std::int64_t id = -1;
-    std::uint32_t position = 0;
-    if (seat >= 0) {
-      Sequence& sequence = *rows_[static_cast<std::size_t>(seat)];
-      last_index_[at] = sequence.block;
-      id = sequence.id;
-      position = sequence.position++;
-    }
-    out_.index.push_back(last_index_[at]);
-    out_.sequence.push_back(id);
-    out_.position.push_back(position);
+    if (present || !rules_.stale_tail) last_index_[at] = sentinel(row);
+    emit_row(row, present ? seats[at] : -1, draft);
   }
   out_.present.push_back(rules_.stale_tail ? static_cast<std::int32_t>(seats.size()) : recipe_.rows);
-  out_.path.push_back(happens(Decision::path, rules_.mixed, step) ? Path::mixed : Path::decode);
+  const bool mixed = drafts > 1 || happens(Decision::path, rules_.mixed, static_cast<std::uint64_t>(step_));
+  out_.path.push_back(mixed ? Path::mixed : Path::decode);
+  if (columns_ == 1) return;
+  out_.draft.push_back(static_cast<std::int8_t>(draft));
+  out_.last_draft.push_back(draft + 1 == drafts);
+}
+
+void Scheduler::emit_row(int row, int seat, int draft) {
+  std::int64_t id = -1;
+  Token token;
+  std::int32_t source = -1, accepted = 0;
+  if (seat >= 0) {
+    const Sequence& sequence = *rows_[static_cast<std::size_t>(seat)];
+    const auto column = static_cast<std::size_t>(draft);
+    last_index_[static_cast<std::size_t>(row)] = sequence.blocks[column];
+    id = sequence.id;
+    const std::uint32_t position = sequence.position + static_cast<std::uint32_t>(draft);
+    token = draft < accepting_[static_cast<std::size_t>(seat)] ? Token{sequence.owner_of(position), position}
+                                                               : Token{sequence.id, rejected_position(draft, step_)};
+    if (draft > 0) source = sequence.blocks[column - 1];
+    if (draft == 0 && sequence.column > 0) source = sequence.blocks[sequence.column];
+    if (draft == 0) accepted = sequence.accepted;
+  }
+  out_.index.push_back(last_index_[static_cast<std::size_t>(row)]);
+  out_.sequence.push_back(id);
+  out_.token.push_back(token);
+  if (columns_ == 1) return;
+  out_.source.push_back(source);
+  out_.accepted.push_back(accepted);
 }
 
 /// An index that marks this row as inactive; where several do, either 0 or a negative one.
@@ -266,19 +396,40 @@ std::int32_t Scheduler::sentinel(int row) const {
 }
 
 Schedule Scheduler::run() {
-  for (; step_ < recipe_.steps; ++step_) {
+  while (step_ < recipe_.steps) {
     end_finished();
     preempt();
     resume();
     arrive();
     shuffle();
-    emit(rows_of_step());
+    launch(rows_of_launch());
   }
   return std::move(out_);
 }
 
 }  // namespace
 
-Schedule make_schedule(const Recipe& recipe) { return Scheduler(recipe).run(); }
+void Schedule::load(const Recipe& recipe, const Event& event, const Load& what) {
+  Event made = event;
+  if (recipe.states.start == StateRecipe::Start::zero) {
+    made.kind = EventKind::zero;
+    events.push_back(made);
+    return;
+  }
+  const int layers = recipe.model.layers();
+  const auto source = static_cast<std::int64_t>(loads.size()) * layers;
+  if (source + layers > INT32_MAX)
+    throw error("recipe: schedule: more than 2^31 load rows; expected fewer sequences or layers");
+  for (int layer = 0; layer < layers; ++layer) {
+    made.layer = layer;
+    made.source = static_cast<std::int32_t>(source + layer);
+    events.push_back(made);
+  }
+  loads.push_back(what);
+}
+
+Schedule make_schedule(const Recipe& recipe) {
+  return recipe.script ? make_script_schedule(recipe) : Scheduler(recipe).run();
+}
 
 }  // namespace gdnsim

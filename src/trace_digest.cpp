@@ -43,7 +43,7 @@ class Hasher {
 
 static_assert(std::endian::native == std::endian::little, "digests are defined on little-endian words");
 
-void add_model(Hasher& hash, const Model& model) {
+void add_model(Hasher& hash, const Model& model, int version) {
   for (const std::int64_t count :
        {std::int64_t{model.H}, std::int64_t{model.HV}, std::int64_t{model.K}, std::int64_t{model.V},
         std::int64_t{model.W}, model.num_blocks, std::int64_t{model.use_qk_l2norm}})
@@ -56,6 +56,9 @@ void add_model(Hasher& hash, const Model& model) {
         name_of(model.inactive_core_out)})
     hash.text(word);
   hash.vector(model.layer_ids);
+  if (version < 2) return;
+  for (const std::int64_t number : {model.block_stride, model.conv_block_stride, std::int64_t{model.index_bits}})
+    hash.number(number);
 }
 
 void add_params(Hasher& hash, const LayerParams& params) {
@@ -66,11 +69,16 @@ void add_params(Hasher& hash, const LayerParams& params) {
   hash.vector(params.norm_weight);
 }
 
-void add_plan(Hasher& hash, const StepPlan& plan) {
+void add_plan(Hasher& hash, const StepPlan& plan, int version) {
   hash.number(static_cast<std::int64_t>(plan.path));
   hash.number(plan.present);
   hash.vector(plan.index);
   hash.vector(plan.sequence);
+  if (version < 2) return;
+  hash.number(plan.draft);
+  // Nobody moves, or nothing is known: the same whether a file says it row by row or not at all.
+  hash.vector(plan.source.empty() ? std::vector<std::int32_t>(plan.block.size(), -1) : plan.source);
+  hash.vector(plan.accepted.empty() ? std::vector<std::int32_t>(plan.block.size(), 0) : plan.accepted);
 }
 
 void add_events(Hasher& hash, Stream& stream) {
@@ -81,6 +89,7 @@ void add_events(Hasher& hash, Stream& stream) {
                                      static_cast<std::int64_t>(event.kind)})
       hash.number(field);
     if (event.kind == EventKind::copy) hash.number(event.source);
+    if (stream.version() >= 2) hash.number(event.sequence), hash.number(static_cast<std::int64_t>(event.why));
     if (event.kind != EventKind::load) continue;
     stream.load_row(event.source, recurrent, conv);
     hash.vector(recurrent);
@@ -104,12 +113,13 @@ void add_inputs(Hasher& hash, Stream& stream) {
 
 std::string content_digest_of(Stream& stream) {
   Hasher hash;
-  hash.text("gdnsim-content 1");
-  add_model(hash, stream.model());
+  const int version = stream.version();
+  hash.text(version < 2 ? "gdnsim-content 1" : "gdnsim-content 2");
+  add_model(hash, stream.model(), version);
   for (int layer = 0; layer < stream.model().layers(); ++layer) add_params(hash, stream.params(layer));
   hash.number(stream.steps());
   hash.number(stream.rows());
-  for (std::int64_t step = 0; step < stream.steps(); ++step) add_plan(hash, stream.plan(step));
+  for (std::int64_t step = 0; step < stream.steps(); ++step) add_plan(hash, stream.plan(step), version);
   add_events(hash, stream);
   add_inputs(hash, stream);
   return hash.hex();

@@ -1,5 +1,6 @@
 #include "trace_layout.hpp"
 
+#include <algorithm>
 #include <cstring>
 
 #include <map>
@@ -74,6 +75,16 @@ h5::Dims joined(h5::Dims first, const h5::Dims& rest) {
 h5::Dims state_axes(const Model& model) { return {axis(model.HV), axis(model.V), axis(model.K)}; }
 
 h5::Dims conv_axes(const Model& model) { return {axis(model.W - 1), axis(model.dim())}; }
+
+int version_of(const TraceHeader& header) {
+  const auto says_more = [](const Event& event) {
+    return event.kind == EventKind::allocate || event.sequence != -1 || event.why != EventWhy::none;
+  };
+  const Model& m = header.model;
+  const bool strides = m.block_stride != 0 || m.conv_block_stride != 0 || m.index_bits != 64;
+  const bool more = strides || header.has_drafts || header.has_source || header.has_accepted;
+  return header.version > 1 || more || std::ranges::any_of(header.events, says_more) ? 2 : 1;
+}
 
 bool recordable(Tap tap) { return tap != Tap::state && tap != Tap::conv_state; }
 

@@ -2,6 +2,7 @@
 // pwrite at the datasets' offsets, where every failure is seen. `finish` sets @complete and renames.
 #include <sys/stat.h>
 
+#include <algorithm>
 #include <cstdio>
 #include <map>
 
@@ -48,7 +49,7 @@ struct LayerRegions {
 /// All datasets that are filled after the skeleton was made.
 struct Regions {
   std::vector<Patch> completion;  // what sets @complete
-  Region index, sequence, rows, path, load_recurrent, load_conv, state_recurrent, state_conv;
+  Region index, sequence, rows, path, draft, source, accepted, load_recurrent, load_conv, state_recurrent, state_conv;
   std::vector<LayerRegions> layers;
 };
 
@@ -113,6 +114,9 @@ void lay_out_steps(Group& root, const TraceHeader& header, Regions& regions) {
   regions.sequence = make_region(steps, kSequence, h5::Type::i64, {T, B});
   regions.rows = make_region(steps, kRows, h5::Type::i32, {T});
   if (header.has_path) regions.path = make_region(steps, kPath, h5::Type::i8, {T});
+  if (header.has_drafts) regions.draft = make_region(steps, kDraft, h5::Type::i8, {T});
+  if (header.has_source) regions.source = make_region(steps, kSource, h5::Type::i32, {T, B});
+  if (header.has_accepted) regions.accepted = make_region(steps, kAccepted, h5::Type::i32, {T, B});
   for (int l = 0; l < model.layers(); ++l) {
     Group group = steps.create_group(std::to_string(l));
     LayerRegions layer;
@@ -141,6 +145,10 @@ void lay_out_events(Group& root, const TraceHeader& header, Regions& regions) {
   write_column<std::int32_t>(group, kBlock, header.events, [](const Event& event) { return event.block; });
   write_column<std::int8_t>(group, kKind, header.events, [](const Event& event) { return event.kind; });
   write_column<std::int32_t>(group, kSource, header.events, [](const Event& event) { return event.source; });
+  if (std::ranges::any_of(header.events, [](const Event& event) { return event.sequence != -1; }))
+    write_column<std::int64_t>(group, kSequence, header.events, [](const Event& event) { return event.sequence; });
+  if (std::ranges::any_of(header.events, [](const Event& event) { return event.why != EventWhy::none; }))
+    write_column<std::int8_t>(group, kWhy, header.events, [](const Event& event) { return event.why; });
   const Dims N{axis(header.load_rows)};
   regions.load_recurrent = make_region(group, kRecurrent, h5::type_of(model.state_dtype), joined(N, state_axes(model)));
   regions.load_conv = make_region(group, kConv, h5::type_of(model.conv_state_dtype), joined(N, conv_axes(model)));
@@ -182,7 +190,7 @@ Regions lay_out(const std::string& temporary, const std::string& path, const Tra
   {
     Group root = file.root();
     root.set_string(kFormat, kTraceFormat);
-    root.set_int(kVersion, kTraceVersion);
+    root.set_int(kVersion, version_of(header));
     root.set_int(kComplete, 0);
     write_model(root, header.model);
     write_params(root, header);
@@ -215,6 +223,7 @@ class TraceFileWriter final : public TraceWriter {
   void finish() override;
 
  private:
+  void write_launch(const StepPlan& plan);
   LayerRegions& layer(int layer);
   void put(Region& region, std::int64_t row, std::span<const std::byte> bytes);
   void require_filled() const;
@@ -224,7 +233,7 @@ class TraceFileWriter final : public TraceWriter {
   bool force_;
   Model model_;
   std::vector<Event> events_;
-  bool has_z_, has_path_;
+  bool has_z_, has_path_, has_drafts_, has_source_, has_accepted_;
   Temporary temporary_;
   Regions regions_;
   RawFile file_;
@@ -236,7 +245,10 @@ TraceFileWriter::TraceFileWriter(const std::string& path, const TraceHeader& hea
       model_(header.model),
       events_(header.events),
       has_z_(header.has_z),
-      has_path_(header.has_path) {
+      has_path_(header.has_path),
+      has_drafts_(header.has_drafts),
+      has_source_(header.has_source),
+      has_accepted_(header.has_accepted) {
   struct stat status {};
   if (::stat(path.c_str(), &status) == 0 && !S_ISREG(status.st_mode))
     throw error(path, ": expected a regular file or nothing, found another kind of file");
@@ -277,12 +289,33 @@ void TraceFileWriter::write_plan(const StepPlan& plan) {
   if (!has_path_ && plan.path != Path::decode)
     throw error(path_, ": /steps/path: the header says decode steps only, found ", name_of(plan.path), " at step ",
                 plan.step);
-  make_plan(model_, plan.step, plan.path, plan.index, plan.sequence, plan.present,
-            path_ + ": /steps");  // the reader's rules
+  make_plan(model_, plan.step, plan.path, plan.index, plan.sequence, plan.present, path_ + ": /steps",
+            {plan.draft, plan.last_draft, plan.source, plan.accepted});  // the reader's rules
+  write_launch(plan);
   put(regions_.index, plan.step, std::as_bytes(std::span(plan.index)));
   put(regions_.sequence, plan.step, std::as_bytes(std::span(plan.sequence)));
   put(regions_.rows, plan.step, std::as_bytes(std::span(&present, 1)));
   if (has_path_) put(regions_.path, plan.step, std::as_bytes(std::span(&path, 1)));
+}
+
+/// What the header did not announce has no place in the file.
+void TraceFileWriter::write_launch(const StepPlan& plan) {
+  const auto announced = [&](bool has, bool says, std::string_view name) {
+    if (says && !has)
+      throw error(path_, ": /steps/", name, ": the header says there is none, found one at step ", plan.step);
+  };
+  announced(has_drafts_, plan.in_launch(), kDraft);
+  announced(has_source_, !plan.source.empty(), kSource);
+  announced(has_accepted_, !plan.accepted.empty(), kAccepted);
+  const auto draft = static_cast<std::int8_t>(plan.draft);
+  if (has_drafts_) put(regions_.draft, plan.step, std::as_bytes(std::span(&draft, 1)));
+  const auto rows = [&](bool has, Region& region, std::vector<std::int32_t> values, std::int32_t absent) {
+    if (!has) return;
+    if (values.empty()) values.assign(plan.block.size(), absent);
+    put(region, plan.step, std::as_bytes(std::span(values)));
+  };
+  rows(has_source_, regions_.source, plan.source, -1);
+  rows(has_accepted_, regions_.accepted, plan.accepted, 0);
 }
 
 void TraceFileWriter::write_inputs(std::int64_t step, int layer_position, const StepInputs& inputs) {
@@ -317,8 +350,8 @@ void TraceFileWriter::require_filled() const {
     for (std::size_t row = 0; row < region.written.size(); ++row)
       if (!region.written[row]) throw error(region.where, "[", row, "]: was never written");
   };
-  for (const Region* region :
-       {&regions_.index, &regions_.sequence, &regions_.rows, &regions_.path, &regions_.state_recurrent})
+  for (const Region* region : {&regions_.index, &regions_.sequence, &regions_.rows, &regions_.path, &regions_.draft,
+                               &regions_.source, &regions_.accepted, &regions_.state_recurrent})
     filled(*region);
   for (const LayerRegions& layer : regions_.layers) {
     for (const Region* region : {&layer.mixed_qkv, &layer.a, &layer.b, &layer.z}) filled(*region);

@@ -53,6 +53,41 @@ void validate_shapes(const Model& model, const std::string& where) {
          "at most 2^45 elements");
 }
 
+/// Strides are 0 or hold a block, and the pool's offsets stay below 2^61 elements.
+void validate_stride(std::int64_t stride, std::int64_t least, const char* name, const std::string& where) {
+  if (stride == 0) return;
+  if (stride < least || stride > kMaxElements)
+    throw error(where, ": ", name, ": expected 0 or ", least, " (a block's elements) to 2^45, found ", stride);
+}
+
+std::int64_t stride_of(const Model& model, bool conv) {
+  const std::int64_t given = conv ? model.conv_block_stride : model.block_stride;
+  return given != 0 ? given : conv ? model.conv_elements() : model.state_elements();
+}
+
+/// The first block with an element at `limit` or beyond.
+std::int64_t first_beyond(const Model& model, bool conv, std::int64_t limit) {
+  const std::int64_t stride = stride_of(model, conv), size = conv ? model.conv_elements() : model.state_elements();
+  return size > limit ? 0 : (limit - size) / stride + 1;
+}
+
+std::string offset_warning(const Model& model, bool conv) {
+  constexpr std::int64_t kSigned = std::int64_t{1} << 31, kUnsigned = std::int64_t{1} << 32;
+  const std::int64_t block = first_beyond(model, conv, kSigned), wraps = first_beyond(model, conv, kUnsigned);
+  if (block >= model.num_blocks) return "";
+  const std::int64_t begins = (kSigned + stride_of(model, conv) - 1) / stride_of(model, conv);
+  std::ostringstream text;
+  text << (conv ? "conv" : "recurrent") << " state: block " << block << " has elements beyond 2^31 (stride "
+       << stride_of(model, conv);
+  if (begins != block) text << "; block " << begins << " is the first to begin there";
+  text << "): a signed 32-bit offset of them is negative";
+  // Of a block that straddles the limit only the end wraps, to the front of the pool.
+  const std::int64_t hit = wraps * stride_of(model, conv) < kUnsigned ? 0 : wrapped_block(model, wraps, conv);
+  if (wraps < model.num_blocks)
+    text << "; an unsigned one wraps from block " << wraps << " on, which hits block " << hit;
+  return text.str();
+}
+
 }  // namespace
 
 void check_failed(const char* file, int line, const char* condition) {
@@ -97,6 +132,25 @@ void validate(const Model& model, const std::string& where) {
          "a finite number, 0 or more");
   expect(model.state_dtype != DType::f16, where, "state_dtype", "f32 or bf16");
   expect(model.conv_state_dtype != DType::f16, where, "conv_state_dtype", "f32 or bf16");
+  expect(model.index_bits == 32 || model.index_bits == 64, where, "index_bits", "32 or 64");
+  validate_stride(model.block_stride, model.state_elements(), "block_stride", where);
+  validate_stride(model.conv_block_stride, model.conv_elements(), "conv_block_stride", where);
+}
+
+std::int64_t wrapped_block(const Model& model, std::int64_t block, bool conv) {
+  const std::int64_t stride = stride_of(model, conv), offset = block * stride;
+  const std::int64_t wrapped = offset & 0xFFFFFFFF, hit = wrapped / stride;
+  return wrapped == offset || hit >= model.num_blocks ? -1 : hit;
+}
+
+std::vector<std::string> offset_warnings(const Model& model) {
+  std::vector<std::string> lines;
+  for (const bool conv : {false, true}) {
+    if (model.index_bits != 32) break;
+    std::string line = offset_warning(model, conv);
+    if (!line.empty()) lines.push_back(std::move(line));
+  }
+  return lines;
 }
 
 TapShape shape_of(Tap tap, const Model& model) {

@@ -37,6 +37,13 @@ std::int64_t next_event_after(const Stream& stream, std::int64_t first) {
   return at == events.end() ? stream.steps() : at->step;
 }
 
+/// Does a row go on from another block? That is copied between steps.
+bool moves(const StepPlan& plan) {
+  for (std::size_t row = 0; row < plan.source.size(); ++row)
+    if (plan.start(row) != plan.block[row]) return true;
+  return false;
+}
+
 }  // namespace
 
 WindowPlan plan_window(const Simulation& s, Observer& observer, std::int64_t first, bool next, std::int64_t at_most) {
@@ -47,7 +54,7 @@ WindowPlan plan_window(const Simulation& s, Observer& observer, std::int64_t fir
   for (int layer : s.layers) each += step_bytes(s.stream, layer, s.taps);
   for (std::int64_t step = first; step < end; ++step) {
     StepPlan plan = s.stream.plan(step);
-    if (plan.path == Path::opaque) break;
+    if (plan.path == Path::opaque || plan.in_launch() || moves(plan)) break;
     std::vector<std::vector<Look>> looks(s.layers.size());
     bool known = true;
     bytes += each;

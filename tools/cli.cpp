@@ -260,6 +260,9 @@ Input open_input(const std::string& path) {
       input.recipe = open_recipe(path);
       break;
   }
+  const Model& model = input.log ? input.log->model() : input.stream().model();
+  for (const std::string& line : offset_warnings(model))
+    std::cerr << "gdnsim: warning: " << path << ": " << line << "\n";
   return input;
 }
 

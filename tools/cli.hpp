@@ -39,6 +39,8 @@ void add_fit(CLI::App& root, Job& job);
 void add_explain(CLI::App& root, Job& job);
 void add_bisect(CLI::App& root, Job& job);
 void add_pack(CLI::App& root, Job& job);
+void add_merge(CLI::App& root, Job& job);
+void add_split(CLI::App& root, Job& job);
 
 /// --json, --html (commands that print a Report), --force, --quiet, --no-progress.
 struct OutputOptions {

@@ -25,13 +25,14 @@ ReplayResult look(const Options& options, Input& input, Backend& backend) {
   return replay(input.stream(), input.recording(), backend, replay_options);
 }
 
-Slice slice_for(const Options& options, const ReplayResult& seen) {
+Slice slice_for(const Options& options, const Stream& stream, const ReplayResult& seen) {
   if (!options.slice.layers.empty() || !options.slice.steps.empty()) return seen.slice;
   if (!seen.first())
     throw error(options.recording.file,
                 ": every recorded bit comes out, so there is no finding to pack; --layers and --steps pack a slice all "
                 "the same");
   Slice slice = slice_of(*seen.first());
+  slice.first_step = launch_of(stream, slice.first_step).first;
   slice.pick = seen.slice.pick;
   return slice;
 }
@@ -46,7 +47,7 @@ int run(const Options& options) {
   const ChosenBackend chosen = options.backend.choose();
   const ReplayResult seen = look(options, input, *chosen.backend);
   PackOptions pack_options;
-  pack_options.slice = slice_for(options, seen);
+  pack_options.slice = slice_for(options, input.stream(), seen);
   pack_options.contracts = seen.contract.contracts;
   pack_options.force = options.output.force;
   const Slice& slice = pack_options.slice;

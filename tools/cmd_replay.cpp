@@ -4,6 +4,7 @@
 #include "cli.hpp"
 #include "gdnsim/error.hpp"
 #include "gdnsim/explain.hpp"
+#include "pool_checks.hpp"
 
 namespace gdnsim::tools {
 namespace {
@@ -12,6 +13,7 @@ struct Options {
   RecordingOptions recording;
   std::string mode = "both";
   SliceOptions slice;
+  PoolChecks checks;
   BackendChoice backend;
   OutputOptions output;
 };
@@ -23,14 +25,15 @@ Mode mode_from(const std::string& text) {
   throw error("--mode: expected local, carried or both, found '", text, "'");
 }
 
-/// The smallest slice that shows the first divergence: its layer, and the steps up to it.
-std::string repro_command(const Options& options, const Input& input, const Report& report) {
+/// The smallest slice that shows the first divergence: its layer, and its step, or its launch up to that.
+std::string repro_command(const Options& options, Input& input, const Report& report) {
   std::string command = "gdnsim replay" + options.recording.words(input, report.contract.contracts);
   command += " --backend golden";
   if (options.mode != "both") command += " --mode " + options.mode;
   if (const auto& first = report.first())
-    command += " --layers " + std::to_string(first->layer) + " --steps " + std::to_string(first->step) + ":" +
-               std::to_string(first->step + 1) + options.slice.row_words();
+    command += " --layers " + std::to_string(first->layer) + " --steps " +
+               std::to_string(launch_of(input.stream(), first->step).first) + ":" + std::to_string(first->step + 1) +
+               options.slice.row_words();
   else
     command += options.slice.words();
   return command;
@@ -54,6 +57,17 @@ std::string next_command(const Options& options, const Report& report) {
          given(" --trace ", options.recording.trace);
 }
 
+/// --poison and --audit look at a run of their own, under the contracts given or the first that `replay` would take.
+bool pool_is_bad(const Options& options, Input& input, Backend& backend, const ReplayOptions& replay_options) {
+  Recording& recording = input.recording();
+  const Slice slice = resolved(replay_options.slice, whole_of(recording), recording.path());
+  const ContractSet contracts = replay_options.contracts
+                                    ? *replay_options.contracts
+                                    : choose_contract(input.stream(), recording, backend, slice).contracts;
+  const Simulation simulation{input.stream(), backend, contracts, slice.layers, slice.last_step};
+  return reports_any(options.checks, simulation, options.recording.file, options.output);
+}
+
 int run(const Options& options) {
   options.output.check_target({options.recording.file, options.recording.contract, options.recording.trace});
   ReplayOptions replay_options;
@@ -68,6 +82,7 @@ int run(const Options& options) {
   Progress progress("replay", options.output);
   replay_options.progress = [&](std::int64_t done, std::int64_t total) { progress.update(done, total); };
 
+  if (options.checks.any() && pool_is_bad(options, input, *chosen.backend, replay_options)) return kDiverged;
   const ReplayResult result = replay(input.stream(), recording, *chosen.backend, replay_options);
   Report report = report_of(result);
   if (report.verdict == Verdict::diverged)
@@ -97,6 +112,7 @@ void add_replay(CLI::App& root, Job& job) {
   options->recording.add_to(*command, "auto, a preset's name or a contract file");
   command->add_option("--mode", options->mode, "local, carried or both")->capture_default_str();
   options->slice.add_to(*command);
+  options->checks.add_to(*command);
   options->backend.add_to(*command);
   options->output.add_to(*command);
   options->output.add_html_to(*command);

@@ -11,6 +11,7 @@
 #include "gdnsim/error.hpp"
 #include "gdnsim/simulator.hpp"
 #include "gdnsim/version.hpp"
+#include "pool_checks.hpp"
 
 namespace gdnsim::tools {
 namespace {
@@ -19,6 +20,7 @@ struct Options {
   std::string file, log, contract = "auto", state = "full", checkpoint = "none", taps;
   bool no_provenance = false, resume = false;
   LogOptions log_options;
+  PoolChecks checks;
   SliceOptions slice;
   BackendChoice backend;
   OutputOptions output;
@@ -99,6 +101,7 @@ class Interruption {
 class Recorder final : public Observer {
  public:
   Recorder(LogWriter& log, const Slice& slice, Progress& progress) : log_(log), slice_(slice), progress_(progress) {}
+  void event_coming(const Event& event, int layer, Pool& pool) override { log_.event_coming(event, layer, pool); }
   void event_applied(const Event& event, int layer, Pool& pool) override { log_.event_applied(event, layer, pool); }
   bool looks_at(const ComingStep& coming, std::vector<Look>& looks) override { return log_.looks_at(coming, looks); }
   void before(std::int64_t step, int layer, const StepPlan& plan, Pool& pool) override {
@@ -149,6 +152,7 @@ LogHeader make_header(const Options& options, Stream& stream, const Slice& slice
   header.checkpoint_every = checkpoint_every_from(options.checkpoint);
   if (header.checkpoint_every > 0) header.checkpoint_blocks = named_blocks(stream, slice.last_step);
   for (std::int64_t step = slice.first_step; step < slice.last_step; ++step) header.plans.push_back(stream.plan(step));
+  header.events = events_of(stream, slice.first_step, slice.last_step);
   return header;
 }
 
@@ -193,6 +197,8 @@ int run(const Options& options) {
   LogOptions log_options = options.log_options;
   log_options.force = options.output.force;
   Simulation simulation{stream, *chosen.backend, contract.contracts, slice.layers, slice.last_step, header.taps};
+  require_launch_start(stream, slice.first_step, options.file);
+  if (options.checks.poison && reports_poison(simulation, options.file, options.output)) return kDiverged;
   const auto pool = chosen.backend->make_pool(stream.model(), slice.layers);
   const bool resume = options.resume && std::filesystem::exists(options.log);
   const Interruption interruption;
@@ -203,8 +209,11 @@ int run(const Options& options) {
                             " steps are complete; computing from step " + std::to_string(simulation.first_step));
   Progress progress("run", options.output);
   Recorder recorder(*log, slice, progress);
-  simulate(simulation, *pool, recorder);
+  std::optional<AuditObserver> audit;
+  if (options.checks.audit > 0) audit.emplace(simulation, options.checks.audit, recorder);
+  simulate(simulation, *pool, audit ? static_cast<Observer&>(*audit) : recorder);
   log->close();
+  if (audit && reports_strays(audit->found(), options.file, options.output)) return kDiverged;
   if (!recorder.whole())
     throw error(options.log, ": interrupted by ", Interruption::name(), ": ", log->committed(), " of ", header.steps,
                 " steps are complete; --resume goes on with it");
@@ -240,8 +249,7 @@ void add_run(CLI::App& root, Job& job) {
   command->add_flag("--resume", options->resume,
                     "go on with an interrupted log, from its last checkpoint or from the start: what is recomputed is "
                     "compared, the file ends in the same bytes");
-  command->add_flag("--audit", options->log_options.audit,
-                    "rehash the whole pool every step, so that a write to a block nobody named is seen");
+  options->checks.add_to(*command);
   command->add_flag("--no-provenance", options->no_provenance,
                     "leave out host, time and path: equal runs write equal bytes");
   options->slice.add_to(*command, false);  // a log holds whole steps

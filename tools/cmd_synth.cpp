@@ -18,12 +18,13 @@ struct Options {
   OutputOptions output;
 };
 
-void record(const Options& options, Stream& stream, Progress& progress) {
+void record(const Options& options, const Recipe& recipe, Stream& stream, Progress& progress) {
   const ContractSet contracts = load_contracts(options.contract);
   const ChosenBackend chosen = options.backend.choose();
   RecordOptions record;
   record.snapshot_every = options.snapshots;
   record.force = options.output.force;
+  record.faults = recipe.faults;
   record.provenance = {{"engine", "gdnsim synth"}, {"contract", contracts.decode.name}};
   record.progress = [&](std::int64_t done, std::int64_t total) { progress.update(done, total); };
   record_trace(stream, *chosen.backend, contracts, options.trace, record);
@@ -48,7 +49,7 @@ int run(const Options& options) {
   {
     Progress progress("synth", options.output);
     if (options.record)
-      record(options, *stream, progress);
+      record(options, recipe, *stream, progress);
     else
       write_trace(*stream, options.trace, options.output.force, {},
                   [&](std::int64_t done) { progress.update(done, stream->steps()); });

@@ -74,6 +74,15 @@ install_missing() {  # NEED...
   fi
 }
 
+# What reads the machine code of the CUDA kernels, for one test: from pip into build/, where nvcc is there and they are not.
+install_cuda_tools() {
+  PATH=$PATH:/usr/local/cuda/bin command -v nvcc >/dev/null || return 0
+  PATH=$PATH:/usr/local/cuda/bin command -v cuobjdump nvdisasm >/dev/null && return 0
+  compgen -G "$build/cuda-tools/nvidia/c*/bin/cuobjdump" >/dev/null && return 0
+  python3 -m pip install -q --no-deps --target "$build/cuda-tools" nvidia-cuda-cuobjdump nvidia-cuda-nvdisasm >&2 ||
+    say "could not install cuobjdump and nvdisasm with pip: the test of the machine code is skipped"
+}
+
 # True when build/ was set up, for this very source directory.
 build_is_ours() {
   [[ -f $build/build.ninja ]] && python3 - "$build/meson-info/meson-info.json" "$PWD" <<'EOF' 2>/dev/null

@@ -74,6 +74,8 @@ int main(int argc, char** argv) {
   add_explain(root, job);
   add_bisect(root, job);
   add_pack(root, job);
+  add_merge(root, job);
+  add_split(root, job);
   add_info(root, job);
   add_verify(root, job);
   add_contracts(root, job);

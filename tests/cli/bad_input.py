@@ -80,7 +80,7 @@ def trace_faults():
     return [
         ("another format", attribute("/", "format", "parquet"), ["@format", "gdnsim-trace"]),
         ("no format", attribute("/", "format", None), ["format"]),
-        ("a newer version", attribute("/", "version", 2), ["version", "2"]),
+        ("a newer version", attribute("/", "version", 3), ["version", "3"]),
         ("not closed", attribute("/", "complete", 0), ["complete"]),
         ("never closed", attribute("/", "complete", None), ["complete"]),
         ("no steps", gone("steps/index"), ["steps/index"]),
@@ -193,7 +193,7 @@ def check_log(checks, recipe, folder):
     checks.does("a log", ["run", recipe, "-o", good, "--quiet"])
     for name, change, words in [
         ("another format", attribute("/", "format", "gdnsim-lag"), ["format"]),
-        ("a newer version", attribute("/", "version", 2), ["version", "2"]),
+        ("a newer version", attribute("/", "version", 3), ["version", "3"]),
         ("a missing dataset", gone("commit"), ["commit"]),
         ("a missing tap", gone("out/core_out"), ["digest/out", "[8, 2, 2]"]),
         ("another contract than the digest says", attribute("contract/decode", "exp", "ex2"), ["contract"]),

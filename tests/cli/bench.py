@@ -85,6 +85,11 @@ def check_refused(checks):
     checks.refused("rows that are no number", ["bench", "--rows", "1,x"], "--rows")
     checks.refused("an unknown state type", ["bench", "--state", "f64"], "--state", "f64")
     checks.refused("no time", ["bench", "--seconds", "0"], "--seconds")
+    listed = json.loads(checks.program("backends", "--json", "-").out)["backends"]
+    reason = next(b["detail"] for b in listed if b["name"] == "cuda" and not b["available"]) if not listed[1]["available"] else None
+    if reason is not None:
+        checks.refused("no device to measure", ["bench", "--backend", "cuda"], reason)
+        checks.refused("no device to compare", ["backends", "--approximate"], reason)
 
 
 def main():

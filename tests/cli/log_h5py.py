@@ -114,27 +114,74 @@ def wrong_records(log, library):
     """Commit records that do not follow from the one before and the step's digests."""
     file = log.file
     first, wrong, previous = int(file["steps"].attrs["first_step"]), 0, None
+    event_steps = list(file["events/step"][()]) if "events" in file else []
     for t, record in enumerate(file["commit"][()]):
         wrong += int(record[0]) != first + t + 1
         wrong += library.XXH3_64bits(record[:3].tobytes(), 24) != int(record[3])
         if previous is not None:
             data = previous + b"".join(file["digest/" + section][t].tobytes() for section in ("recurrent", "conv", "pool", "out"))
+            for event, step in enumerate(event_steps):
+                if step == first + t:
+                    data += file["events/before"][event].tobytes() + file["events/after"][event].tobytes()
             chain = library.XXH3_128bits(data, len(data))
             wrong += (chain.low, chain.high) != (int(record[1]), int(record[2]))
         previous = record[1:3].tobytes()
     return wrong
 
 
+def wrong_events(log):
+    """Event digests that do not follow from the rows and events before them; and how many were checked."""
+    file = log.file
+    zero = block_digest_of_zeros(file)
+    wrong = checked = 0
+    known = {}
+    for t in range(file["commit"].shape[0]):
+        step = int(file["steps"].attrs["first_step"]) + t
+        for event in [e for e, s in enumerate(file["events/step"][()]) if s == step]:
+            layer, block, kind, source = (int(file["events/" + f][event]) for f in ("layer", "block", "kind", "source"))
+            for slot, position in enumerate(file["model/layers"][()]):
+                before, after = int(file["events/before"][event, slot]), int(file["events/after"][event, slot])
+                if layer not in (-1, position):
+                    wrong += (before, after) != (0, 0)
+                    continue
+                begun = int(file["steps"].attrs["first_step"]) == 0  # else a block's content at first is not logged
+                wrong += before != known.get((slot, block), zero if begun else before)
+                wrong += kind == 0 and after != zero
+                wrong += kind == 2 and after != known.get((slot, source), zero if begun else after)
+                wrong += kind in (3, 4) and after != before
+                known[slot, block] = after
+                checked += 1
+        for (slot, row), conv in [((s, r), int(c)) for s, cs in enumerate(file["digest/conv"][t]) for r, c in enumerate(cs)]:
+            if conv:
+                heads = [int(d) for d in file["digest/recurrent"][t, slot, row]]
+                total = mix(conv + C & MASK) + sum(mix(d + (h + 1) * C & MASK) for h, d in enumerate(heads))
+                known[slot, int(file["steps/index"][t, row])] = total & MASK
+    return wrong, checked
+
+
+def block_digest_of_zeros(file):
+    model = {key: int(file["model"].attrs[key]) for key in ("num_k_heads", "num_v_heads", "head_k_dim", "head_v_dim", "conv_width")}
+    size = {b"f32": 4, b"bf16": 2, "f32": 4, "bf16": 2}
+    state, conv = size[file["model"].attrs["state_dtype"]], size[file["model"].attrs["conv_state_dtype"]]
+    heads, width, key = model["num_v_heads"], model["head_v_dim"], model["head_k_dim"]
+    dim = 2 * model["num_k_heads"] * key + heads * width
+    recurrent, window = bytes(heads * width * key * state), bytes((model["conv_width"] - 1) * dim * conv)
+    return block_digest(recurrent, window, heads, key * state, dim * conv)[2]
+
+
 def check_log(tap, name, path, taps, steps):
     log, library = LogFile(path), xxh3()
     root = {key: value.decode() if isinstance(value, bytes) else value for key, value in log.file.attrs.items()}
-    tap.check(root["format"] == "gdnsim-log" and root["version"] == 1, f"{name}: format and version", root)
+    tap.check(root["format"] == "gdnsim-log" and root["version"] == (2 if "events" in log.file else 1), f"{name}: format and version", root)
     tap.check(set(log.file) >= {"model", "contract", "source", "steps", "out", "digest", "commit"}, f"{name}: groups", list(log.file))
     offsets = [log.file[d].id.get_offset() % 4096 for d in ["commit", "digest/pool", "digest/out"] + ["out/" + t for t in taps]]
     tap.check(not any(offsets), f"{name}: datasets start at multiples of 4096", offsets)
     tap.check(log.file["commit"].shape == (steps, 4), f"{name}: every step has a record", log.file["commit"].shape)
     for what, (wrong, checked) in (("states", wrong_states(log)), ("outputs", wrong_outputs(log, taps, library))):
         tap.check(wrong == 0 and checked > 0, f"{name}: {what} match their digests", f"{wrong} wrong, {checked} checked")
+    if "events" in log.file:
+        wrong, checked = wrong_events(log)
+        tap.check(wrong == 0 and checked > 0, f"{name}: event digests follow", f"{wrong} wrong, {checked} checked")
     if "checkpoint" in log.file:
         wrong, checked = wrong_checkpoints(log)
         tap.check(wrong == 0 and checked > 0, f"{name}: checkpoints give the pool digests", f"{wrong} wrong, {checked} checked")

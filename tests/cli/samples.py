@@ -63,6 +63,34 @@ def check_faults(tap, folder):
             tap.check(all(first.get(key) == value for key, value in places.items()), f"{answer['file']}: at {places}", first)
 
 
+def run_program(*arguments):
+    return subprocess.run([PROGRAM, *arguments], capture_output=True, text=True, check=False)
+
+
+def check_launches(tap):
+    """The sample of version 2: what it holds, what a run of it gives, and that its launches are whole."""
+    path = os.path.join(ROOT, "traces", "golden_speculative.h5")
+    code, verdict, text = replay(path)
+    tap.check(code == 0 and verdict.startswith("verdict: match"), "golden_speculative.h5 matches", text)
+    done = run_program("verify", path)
+    tap.check("input digest b66df2c322b733d675b03310e589edc9" in done.stdout, "version 2: the content digest stays", done.stdout)
+    with tempfile.TemporaryDirectory() as directory:
+        log = os.path.join(directory, "log.h5")
+        done = run_program("run", path, "-o", log, "--contract", "golden", "--no-provenance", "--quiet", "--backend", "golden", "--audit", "3", "--poison")
+        tap.check("digest ad54cd99863b977f539ea25ad9730ad2" in done.stdout, "version 2: the log's digest stays, watched or not", done.stdout + done.stderr)
+        done = run_program("verify", log)
+        tap.check(done.returncode == 0, "version 2: the log is whole", done.stdout)
+        for command in (["replay", path], ["run", path, "-o", os.path.join(directory, "never.h5")]):
+            done = run_program(*command, "--steps", "4:10")
+            wanted = "step 4 is within the launch of steps 3:6: expected a start at step 3 or 6"
+            tap.check(done.returncode == 2 and wanted in done.stderr, f"version 2: {command[0]} does not begin within a launch", done.stderr)
+        bundle = os.path.join(directory, "bundle.h5")
+        done = run_program("pack", path, "-o", bundle, "--steps", "9:15")
+        tap.check(done.returncode == 0, "version 2: two launches packed", done.stderr)
+        code, verdict, text = replay(bundle)
+        tap.check(code == 0 and verdict.startswith("verdict: match"), "version 2: the bundle matches", text)
+
+
 def check_extra(tap):
     extra = os.environ.get("GDNSIM_EXTRA_DATA")
     if not extra:
@@ -111,6 +139,7 @@ def main():
     tap.check(len(paths) >= 6, "the samples are there", paths)
     for path in paths:
         check_match(tap, path, os.path.basename(path))
+    check_launches(tap)
     check_extra(tap)
     if h5py is None:
         tap.skip("cut and flipped traces", "python3-h5py is not installed")

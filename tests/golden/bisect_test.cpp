@@ -39,6 +39,7 @@ struct Planted {
 class FaultyRun final : public Observer {
  public:
   FaultyRun(LogWriter& log, const Planted& fault) : log_(log), fault_(fault) {}
+  void event_coming(const Event& event, int layer, Pool& pool) override { log_.event_coming(event, layer, pool); }
   void event_applied(const Event& event, int layer, Pool& pool) override { log_.event_applied(event, layer, pool); }
   void before(std::int64_t step, int layer, const StepPlan& plan, Pool& pool) override {
     log_.before(step, layer, plan, pool);

@@ -116,6 +116,7 @@ inline LogHeader fake_header(Stream& stream, std::int64_t first, std::int64_t st
   header.rows = stream.rows();
   header.state = policy;
   for (std::int64_t t = first; t < first + steps; ++t) header.plans.push_back(stream.plan(t));
+  header.events = events_of(stream, first, first + steps);
   return header;
 }
 

@@ -44,7 +44,12 @@ struct Folder {
 /// What really happened, seen by an observer that shares nothing with the writer: outputs, states, and pools hashed whole.
 struct Witness final : Observer {
   explicit Witness(LogWriter* next = nullptr) : writer(next) {}
+  void event_coming(const Event& event, int layer, Pool& pool) override {
+    if (writer) writer->event_coming(event, layer, pool);
+    before_event = pool.digest(layer, event.block).block;
+  }
   void event_applied(const Event& event, int layer, Pool& pool) override {
+    events.push_back({layer, {before_event, pool.digest(layer, event.block).block}});
     if (writer) writer->event_applied(event, layer, pool);
   }
   void before(std::int64_t step, int layer, const StepPlan& plan, Pool& pool) override {
@@ -67,6 +72,8 @@ struct Witness final : Observer {
     if (writer) writer->step_done(step);
   }
   LogWriter* writer;
+  std::uint64_t before_event = 0;
+  std::vector<std::pair<int, EventDigests>> events;  // layer by layer, as they were applied
   std::map<std::pair<std::int64_t, int>, std::array<Bytes, kTaps>> outputs;
   std::map<std::tuple<std::int64_t, int, std::int32_t>, std::pair<Bytes, Bytes>> states;
   std::map<std::pair<std::int64_t, int>, std::uint64_t> pools;

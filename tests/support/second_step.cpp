@@ -101,6 +101,8 @@ struct Step {
   const Mistake mistake;
   const StepInputs& inputs;
   Taps& taps;
+  Held* const held;
+  const int draft;
   const Scalars f{rules != Rules::golden};
   const std::size_t H = static_cast<std::size_t>(model.H), HV = static_cast<std::size_t>(model.HV);
   const std::size_t K = static_cast<std::size_t>(model.K), V = static_cast<std::size_t>(model.V);
@@ -198,7 +200,8 @@ struct Step {
     const Num decay = get(Tap::decay, head), beta = get(Tap::beta, head);
     for (std::size_t v = 0; v < V; ++v) {
       const std::size_t from = (hv * V + v) * K;
-      Row S = load_row(block.recurrent, model.state_dtype, from, K);
+      Row S = held != nullptr && draft > 0 ? load_row(held->at(row), DType::f32, from, K)
+                                           : load_row(block.recurrent, model.state_dtype, from, K);
       for (Num& s : S) s = decay * s;
       const Num dot = state_dot(S, k);
       const Num u =
@@ -208,6 +211,7 @@ struct Step {
       put(Tap::u, head * V + v, u);
       put(Tap::core_out, head * V + v, state_dot(S, q));
       for (std::size_t i = 0; i < K; ++i) store(block.recurrent.data(), model.state_dtype, from + i, S[i]);
+      for (std::size_t i = 0; held != nullptr && i < K; ++i) store(held->at(row).data(), DType::f32, from + i, S[i]);
     }
   }
 
@@ -240,15 +244,16 @@ void clear(Taps& taps, const Model& model, std::size_t rows, bool with_norm) {
 }  // namespace
 
 Taps step(const Model& model, const LayerParams& params, Rules rules, const StepPlan& plan, const StepInputs& inputs,
-          std::vector<Block>& blocks, Mistake mistake) {
+          std::vector<Block>& blocks, Mistake mistake, Held* held) {
   Taps taps;
   const bool with_norm = !inputs.z.empty() && !params.norm_weight.empty() && model.norm_eps.has_value();
   const std::size_t rows = plan.block.size(), heads = static_cast<std::size_t>(model.HV);
   clear(taps, model, rows, with_norm);
-  Step step{model, params, rules, mistake, inputs, taps};
+  Step step{model, params, rules, mistake, inputs, taps, held, plan.draft};
   for (std::size_t row = 0; row < rows; ++row) {
     if (plan.block[row] >= 0) {
       Block& block = blocks.at(static_cast<std::size_t>(plan.block[row]));
+      if (held != nullptr) (*held)[row].resize(4 * static_cast<std::size_t>(model.state_elements()));
       step.conv(row, block);
       step.queries_and_keys(row);
       step.gates(row);

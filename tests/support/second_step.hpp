@@ -4,6 +4,7 @@
 #pragma once
 
 #include <array>
+#include <map>
 #include <vector>
 
 #include "gdnsim/stream.hpp"
@@ -29,8 +30,11 @@ struct Taps {
   const Bytes& operator[](Tap tap) const { return bytes[static_cast<std::size_t>(tap)]; }
 };
 
+/// Each row's recurrent state as the kernel holds it between the drafts of one launch: f32 [HV, V, K], by row.
+using Held = std::map<std::size_t, Bytes>;
+
 /// Runs one layer of one step on `blocks` (the whole pool of that layer, by block number).
 Taps step(const Model& model, const LayerParams& params, Rules rules, const StepPlan& plan, const StepInputs& inputs,
-          std::vector<Block>& blocks, Mistake mistake = Mistake::none);
+          std::vector<Block>& blocks, Mistake mistake = Mistake::none, Held* held = nullptr);
 
 }  // namespace gdnsim::second

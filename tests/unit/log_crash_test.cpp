@@ -62,6 +62,7 @@ int count_writes(const std::string& path, const LogHeader& header) {
 int run_until_killed(const std::string& path, const LogHeader& header, Shim::Mode mode, int n) {
   struct Reporter final : Observer {
     Reporter(LogWriter& w, int p) : writer(w), pipe(p) {}
+    void event_coming(const Event& event, int layer, Pool& pool) override { writer.event_coming(event, layer, pool); }
     void event_applied(const Event& event, int layer, Pool& pool) override { writer.event_applied(event, layer, pool); }
     void before(std::int64_t step, int layer, const StepPlan& plan, Pool& pool) override {
       writer.before(step, layer, plan, pool);
@@ -295,6 +296,9 @@ TEST_CASE("resuming: only the same run, only a whole log, only one writer") {
         if (view.step == 4 && view.layer == 2)
           view.pool.write(2, view.plan.block[0], Bytes(model.state_bytes()), Bytes(model.conv_bytes()));
         writer.after(view);
+      }
+      void event_coming(const Event& event, int layer, Pool& pool) override {
+        writer.event_coming(event, layer, pool);
       }
       void event_applied(const Event& event, int layer, Pool& pool) override {
         writer.event_applied(event, layer, pool);

@@ -74,7 +74,13 @@ Recipe full_recipe() {
                 ScheduleRecipe::Preempt::load,
                 ScheduleRecipe::Placement::sticky,
                 false,
-                0.375};
+                0.375,
+                Allocation::fifo,
+                0.25,
+                {3, Range{2, 4}, 0.5, 0.125}};
+  r.model.block_stride = 1 << 20, r.model.conv_block_stride = 99999, r.model.index_bits = 32;
+  Fault fault{Fault::Kind::window, 3, 5, 2, 1, 7, Fault::Part::conv, -2, Tap::core_out, "exp", "exact"};
+  r.faults = {fault, Fault{}};
   return r;
 }
 
@@ -109,6 +115,25 @@ TEST_CASE("the canonical text is complete and stable") {
     CHECK(canonical_json(again) == text);
     CHECK(text.find('\n') == std::string::npos);
   }
+}
+
+/// A script with every field away from its default.
+Recipe scripted_recipe() {
+  Recipe r = parse_recipe(with(""), "r.json");
+  r.script = Script{true, {}, {}};
+  r.script->steps = {{{3, 1}, {7, 9}, Path::mixed, 2, 0, false, {-1, 2}, {0, 2}},
+                     {{2, 0}, {}, Path::mixed, -1, 1, true, {3, -1}, {}}};
+  r.script->events = {{{0, 0, 2, EventKind::load, -1, 7, EventWhy::resume}, 4},
+                      {{1, -1, 2, EventKind::copy, 3, 8, EventWhy::evict}, 0}};
+  return r;
+}
+
+TEST_CASE("a script keeps its fields through the canonical text") {
+  const Recipe r = scripted_recipe();
+  const std::string text = canonical_json(r);
+  CAPTURE(text);
+  CHECK(parse_recipe(text, "canonical") == r);
+  CHECK(canonical_json(parse_recipe(text, "canonical")) == text);
 }
 
 TEST_CASE("order, space and notes do not change the canonical text") {
@@ -198,6 +223,35 @@ TEST_CASE("what is wrong is refused in one line that names it") {
       {with(R"("schedule": {"stale_tail": 1})"), "r.json: schedule.stale_tail: expected true or false, found 1"},
       {with(R"("schedule": {"stale_tail": true, "placement": "sticky"})"),
        "r.json: schedule.stale_tail: expected false, or placement \"packed\""},
+      {with(R"("schedule": {"allocator": "buddy"})"),
+       R"(r.json: schedule.allocator: expected one of "drawn", "lifo", "fifo", "modulo", found "buddy")"},
+      {with(R"("schedule": {"speculative": {"rate": 1}})"),
+       "r.json: schedule.speculative.drafts: expected this key, found none"},
+      {with(R"("schedule": {"speculative": {"drafts": 2, "accept": [1, 4]}, "running": 1})"),
+       "r.json: schedule.speculative.accept: expected 1 <= lowest <= highest <= drafts + 1"},
+      {with(R"("schedule": {"speculative": {"drafts": 2}, "running": 2})"),
+       "r.json: model.num_blocks: expected 3 blocks for each of 2 running sequences, found 3 (block 0 is the null "
+       "block)"},
+      {with(R"("schedule": {"allocator": "modulo", "preempt": 0.5})"),
+       "r.json: schedule.allocator: expected not modulo where preempt swaps: it has no spare blocks"},
+      {with(R"("script": {"steps": [{"index": [1, 2]}]})"), "r.json: script.steps: expected 2 steps, found 1"},
+      {with(R"("script": {"steps": [{"index": [1], "times": 2}]})"),
+       "r.json: script.steps: index of step 0: expected 2 rows, found 1"},
+      {with(R"("script": {"steps": [{"index": [1, 2], "times": 2, "pat": 0}]})"),
+       "r.json: script.steps[0].pat: expected only known keys, found this one"},
+      {with(R"("script": {"steps": [{"table": [[1, 2], [3]], "column": [0, 1], "times": 2}]})"),
+       "r.json: script.steps[0].column[1]: expected a column in 0..0 for row 1, found 1"},
+      {with(R"("script": {"steps": [{"index": [1, 2], "times": 2}]}, "schedule": {"skip": 0.5})"),
+       "r.json: script: expected no schedule beside it"},
+      {with(R"("script": {"steps": [{"index": [1, 2], "times": 2}], "events": [{"step": 1, "kind": "free", "block": 1},
+       {"step": 0, "kind": "free", "block": 1}]})"),
+       "r.json: script.events: expected events sorted by step"},
+      {with(R"("faults": [{"kind": "read-block", "step": 1}])"),
+       "r.json: faults[0]: block: expected a block of the pool"},
+      {with(R"("faults": [{"kind": "wrapped", "by": 16}])"), "r.json: faults[0]: by: expected 31 or 32 bits"},
+      {with(R"("faults": [{"kind": "poison-out", "row": 1, "tap": "core"}])"),
+       R"(r.json: faults[0].tap: expected a tap, found "core")"},
+      {with_model(R"("index_bits": 48)"), "r.json: model: index_bits: expected 32 or 64"},
       {with_model(R"("head_v_dim": 5)"), "r.json: head_v_dim: expected each key once, found it twice"},
       {with_model(R"("norm_esp": 1)"), "r.json: model.norm_esp: expected only known keys, found this one"},
       {with_model(R"("state_dtype": "f64")"),

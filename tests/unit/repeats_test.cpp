@@ -21,7 +21,7 @@ struct Row {
   std::int32_t block = 0;
   int token = 0;
 };
-struct Launch {
+struct Batch {
   std::vector<Row> rows;
   Path path = Path::decode;
 };
@@ -44,7 +44,7 @@ Bytes token_words(int token, int layer, unsigned what, std::int64_t count) {
 void append(Bytes& to, const Bytes& words) { to.insert(to.end(), words.begin(), words.end()); }
 
 /// A stream of these launches; load rows 0 to 2 are three different contents, 3 is the same as 0.
-MemoryStream make_stream(const std::vector<Launch>& launches, const std::vector<Event>& events) {
+MemoryStream make_stream(const std::vector<Batch>& launches, const std::vector<Event>& events) {
   MemoryStream stream;
   const Model m = stream.model_ = tiny_model();
   Random random(5);
@@ -84,7 +84,7 @@ MemoryStream make_stream(const std::vector<Launch>& launches, const std::vector<
 }
 
 /// Two sequences over three steps, and the same once more: from the same loads, the first in another block.
-const std::vector<Launch> kTwice = {{{{1, 10}, {2, 20}, {0, 1}}}, {{{1, 11}, {2, 21}, {0, 1}}},
+const std::vector<Batch> kTwice = {{{{1, 10}, {2, 20}, {0, 1}}}, {{{1, 11}, {2, 21}, {0, 1}}},
                                     {{{1, 12}, {2, 22}, {0, 1}}}, {{{3, 10}, {2, 20}, {0, 2}}},
                                     {{{3, 11}, {2, 21}, {0, 2}}}, {{{3, 12}, {2, 22}, {0, 2}}}};
 const std::vector<Event> kLoads = {{0, -1, 1, EventKind::load, 0},
@@ -94,7 +94,7 @@ const std::vector<Event> kLoads = {{0, -1, 1, EventKind::load, 0},
 const TapSet kAllTaps = {Tap::conv_acc, Tap::conv_out, Tap::beta, Tap::u, Tap::core_out, Tap::norm_out};
 
 struct Run {
-  explicit Run(const std::vector<Launch>& launches, const std::vector<Event>& events = kLoads)
+  explicit Run(const std::vector<Batch>& launches, const std::vector<Event>& events = kLoads)
       : stream(make_stream(launches, events)),
         recording(record_in_memory(stream, *make_golden({.threads = 1}), contract_set("golden"), kAllTaps, {2, 5})) {
     stream.inputs_read = 0;
@@ -112,8 +112,8 @@ struct Run {
   MemoryRecording recording;
 };
 
-std::vector<Launch> changed(std::size_t step, const Launch& launch) {
-  std::vector<Launch> launches = kTwice;
+std::vector<Batch> changed(std::size_t step, const Batch& launch) {
+  std::vector<Batch> launches = kTwice;
   launches[step] = launch;
   return launches;
 }
@@ -185,8 +185,8 @@ TEST_CASE("repeats: a state that differs") {
 }
 
 TEST_CASE("repeats: other rows around make it another batch, and so do other places") {
-  for (const Launch& other :
-       {Launch{{{3, 10}, {2, 29}, {0, 1}}}, Launch{{{2, 20}, {3, 10}, {0, 1}}}, Launch{{{3, 10}, {0, 1}, {2, 20}}}}) {
+  for (const Batch& other :
+       {Batch{{{3, 10}, {2, 29}, {0, 1}}}, Batch{{{2, 20}, {3, 10}, {0, 1}}}, Batch{{{3, 10}, {0, 1}, {2, 20}}}}) {
     Run run(changed(3, other));
     const bool moved = other.rows[1].token != 29;
     RepeatCheck check = run.check();
@@ -209,7 +209,7 @@ TEST_CASE("repeats: a launch that had fewer rows is another batch") {
 }
 
 TEST_CASE("repeats: noise is reported before what may depend on the batch") {
-  std::vector<Launch> launches = kTwice;
+  std::vector<Batch> launches = kTwice;
   for (std::size_t step = 0; step < 3; ++step) launches.push_back(kTwice[step]);  // a third time
   launches[3].rows[1].token = 29;
   std::vector<Event> events = kLoads;
@@ -227,7 +227,7 @@ TEST_CASE("repeats: noise is reported before what may depend on the batch") {
 }
 
 TEST_CASE("repeats: of two earlier rows the one in the same batch is compared with") {
-  std::vector<Launch> launches = kTwice;
+  std::vector<Batch> launches = kTwice;
   for (std::size_t step = 3; step < 6; ++step) launches.push_back(kTwice[step]);
   for (std::size_t step : {3u, 6u}) launches[step].rows[1].token = 29;
   std::vector<Event> events = kLoads;
@@ -262,8 +262,8 @@ TEST_CASE("repeats: another path, input or history is no repeat") {
     CHECK(Run(kTwice, events).check().repeats == 11);
   }
   SUBCASE("an opaque step between") {
-    std::vector<Launch> launches = kTwice;
-    launches.insert(launches.begin() + 4, Launch{{{3, 11}, {0, 1}, {0, 1}}, Path::opaque});
+    std::vector<Batch> launches = kTwice;
+    launches.insert(launches.begin() + 4, Batch{{{3, 11}, {0, 1}, {0, 1}}, Path::opaque});
     CHECK(Run(launches).check().repeats == 2 * (2 + 1 + 1));  // row 1, whose block it does not name, goes on
   }
   SUBCASE("a step missing for the other sequence") {
@@ -295,7 +295,7 @@ TEST_CASE("repeats: a block that no event started is not known to hold zeros") {
                                            {0, -1, 2, EventKind::zero, -1},
                                            {3, -1, 3, EventKind::zero, -1},
                                            {3, -1, 2, EventKind::zero, -1}};
-  std::vector<Launch> launches = kTwice;
+  std::vector<Batch> launches = kTwice;
   for (std::size_t step = 3; step < 6; ++step) launches[step].rows[1].block = 4;
   Run run(launches, none);
   CHECK(run.check().repeats == 0);
@@ -304,7 +304,7 @@ TEST_CASE("repeats: a block that no event started is not known to hold zeros") {
 }
 
 TEST_CASE("repeats: a copied block repeats its source, in the same step too") {
-  const std::vector<Launch> launches = {{{{1, 10}, {0, 1}}}, {{{1, 11}, {2, 11}}}, {{{1, 12}, {2, 13}}}};
+  const std::vector<Batch> launches = {{{{1, 10}, {0, 1}}}, {{{1, 11}, {2, 11}}}, {{{1, 12}, {2, 13}}}};
   const std::vector<Event> events = {{1, -1, 2, EventKind::copy, 1}};  // what block 1 began with does not matter
   Run run(launches, events);
   RepeatCheck check = run.check();
@@ -341,7 +341,7 @@ TEST_CASE("repeats: slices and the window") {
 }
 
 TEST_CASE("repeats: a log's blocks start from zeros") {
-  std::vector<Launch> launches = kTwice;
+  std::vector<Batch> launches = kTwice;
   for (std::size_t step = 3; step < 6; ++step) launches[step].rows[1].block = 4;
   MemoryStream stream = make_stream(launches, {});
   TempDir dir;

@@ -1,4 +1,4 @@
-// Log files, version 1: what a run of ours produced (docs/log-format.md). HDF5 lays the skeleton once; the data then goes in
+// Log files, versions 1 and 2: what a run of ours produced (docs/log-format.md). HDF5 lays the skeleton once; the data then goes in
 // with pwrite at the datasets' offsets and one 32-byte commit record a step, so a kill cannot damage it.
 #pragma once
 
@@ -42,7 +42,18 @@ struct LogHeader {
   std::int64_t checkpoint_every = 0;  // M: the whole pool is kept after each Mth logged step but the last; 0: never
   std::vector<std::int32_t> checkpoint_blocks;  // named_blocks: ascending: all that can be other than zeros up to the last step
   std::vector<StepPlan> plans;                  // [steps]
+  std::vector<Event> events;                    // those before each logged step, in order
   std::vector<std::pair<std::string, std::string>> provenance;  // empty with --no-provenance
+};
+
+/// 2 when there is something that version 1 cannot hold: events, moving rows, launches of several drafts, strides.
+int version_of(const LogHeader& header);
+/// The stream's events that steps first .. last - 1 name.
+std::vector<Event> events_of(const Stream& stream, std::int64_t first_step, std::int64_t last_step);
+
+/// A block's digests around one event; 0 for a layer that the event does not name.
+struct EventDigests {
+  std::uint64_t before = 0, after = 0;
 };
 
 /// Bytes the finished file will take, to be shown before the run; exact but for a few pages of metadata.
@@ -93,7 +104,10 @@ class Log : public Recording {
   virtual std::vector<std::uint64_t> digest_conv(std::int64_t step, int layer) = 0;       // [B]
   virtual std::uint64_t digest_pool(std::int64_t step, int layer) = 0;
   virtual std::vector<std::uint64_t> digest_out(std::int64_t step, int layer) = 0;  // [taps]
-  /// Steps after which the whole pool is kept, complete ones only, ascending.
+  /// Of header().events[event], which a complete step names.
+  virtual EventDigests digest_event(std::size_t event, int layer) = 0;
+  /// Steps after which the whole pool is kept and from which a run can go on, complete ones only, ascending. Within a launch
+  /// none can: what the kernel keeps in registers is not in the pool.
   virtual std::vector<std::int64_t> checkpoints() const = 0;
   /// Writes one layer's listed blocks (header().checkpoint_blocks) into `pool`; the others must be zeros already. Throws Error
   /// when the step has no checkpoint or its bytes do not match the step's pool digest.

@@ -80,6 +80,19 @@ struct Range {
   bool operator==(const Range&) const = default;
 };
 
+/// Which free block a sequence gets. `drawn` takes any, and the stream keeps quiet about owners, as version 1 does; the others
+/// are those of engines (allocator.hpp), and with them the events say whose each block is.
+enum class Allocation : std::uint8_t { drawn, lifo, fifo, modulo };
+
+/// Several candidate tokens a launch, of which the first few are accepted. The state after each lies in a block of its own.
+struct SpeculativeRecipe {
+  int drafts = 0;               // candidates a launch beyond the first; 0: none, every launch is one step
+  std::optional<Range> accept;  // candidates accepted, 1 to drafts + 1; absent: `rate`
+  double rate = 1;              // that a candidate after the first is accepted, when those before it were
+  double plain = 0;             // that a launch is one step all the same
+  bool operator==(const SpeculativeRecipe&) const = default;
+};
+
 /// Who runs when. Rates are probabilities per step (and sequence), decided by the same generator.
 struct ScheduleRecipe {
   enum class Placement : std::uint8_t {
@@ -88,9 +101,10 @@ struct ScheduleRecipe {
   };  // active rows first; or a sequence keeps its row and leaves a hole
   enum class Preempt : std::uint8_t {
     swap,
-    load
-  };                                // state copied to a spare block and back; or dropped, reloaded anew
-  int running = 0;                  // sequences alive at a time; 0: as many as rows
+    load,
+    recompute
+  };                // state copied to a spare block and back; or dropped, and reloaded or all tokens run again
+  int running = 0;  // sequences alive at a time; 0: as many as rows
   std::int64_t first_sequence = 0;  // id of the first one, the rest count up
   std::optional<Range> length;      // tokens of a sequence; absent: endless
   double arrival = 1;               // that a free place is taken this step
@@ -102,7 +116,70 @@ struct ScheduleRecipe {
   Placement placement = Placement::packed;
   bool stale_tail = false;  // rows beyond those present keep an earlier step's index instead of the sentinel
   double mixed = 0;         // that a step shares its launch with a prefill (Path::mixed)
+  Allocation allocator = Allocation::drawn;
+  double fork = 0;  // that a new sequence starts from a copy of a running one's state
+  SpeculativeRecipe speculative{};
   bool operator==(const ScheduleRecipe&) const = default;
+};
+
+/// A schedule written out: one entry a step.
+struct ScriptStep {
+  std::vector<std::int32_t> index;     // [B]
+  std::vector<std::int64_t> sequence;  // [B]; empty: an active row's block number, else -1
+  Path path = Path::decode;
+  int present = -1;  // rows really there; -1: all
+  int draft = 0;
+  bool last_draft = true;
+  std::vector<std::int32_t> source, accepted;  // [B], or empty (StepPlan)
+  bool operator==(const ScriptStep&) const = default;
+};
+
+/// `source` is the block of a copy. What a load holds is addressed by `sequence` and `resumed`.
+struct ScriptEvent {
+  Event event;
+  int resumed = 0;
+  bool operator==(const ScriptEvent&) const = default;
+};
+
+struct Script {
+  bool fill = false;  // every block is loaded with contents of its own before step 0
+  std::vector<ScriptStep> steps;
+  std::vector<ScriptEvent> events;  // sorted by step
+  bool operator==(const Script&) const = default;
+};
+
+/// What `record_trace` does wrong on purpose: the trace says what should have been done. Where a field does not apply it keeps
+/// its default (docs/recipes.md).
+struct Fault {
+  enum class Kind : std::uint8_t {
+    inactive_row,   // an inactive row is computed and writes `block`
+    missing_write,  // what a row computed is not stored
+    missing_event,  // an event of `block` does not happen
+    read_block,     // a row reads `block` as it was before the step
+    write_block,    // a row's state goes to `block`
+    old_copy,       // a copy to `block` takes what its source held `by` of its writes ago
+    window,         // the conv window read, or loaded, is `by` columns off; zeros come in
+    transposed,     // the state loaded into `block`, or read by a row, has K and V swapped
+    rounded,        // the same, rounded to bf16
+    poisoned,       // `block` holds poison when the step begins
+    poison_out,     // a row's output `tap` holds poison
+    wrapped,        // offsets of blocks wrap at `by` bits
+    interleaved,    // mixed_qkv, packed per key head, is read as flat
+    contract        // `field` of the contract has another `value`
+  };
+  enum class Part : std::uint8_t { both, recurrent, conv };
+  Kind kind = Kind::missing_write;
+  std::int64_t step = -1, until = -1;  // steps, inclusive; step -1: all
+  int layer = -1, row = -1;            // -1: all
+  std::int32_t block = -1;
+  Part part = Part::both;
+  int by = 0;
+  Tap tap = Tap::conv_out;
+  std::string field, value;
+  bool at(std::int64_t when, int where) const {
+    return (layer < 0 || layer == where) && (step < 0 || (when >= step && when <= until));
+  }
+  bool operator==(const Fault&) const = default;
 };
 
 struct Recipe {
@@ -115,6 +192,8 @@ struct Recipe {
   InputRecipe inputs;
   StateRecipe states;
   ScheduleRecipe schedule;
+  std::optional<Script> script;  // in place of the schedule
+  std::vector<Fault> faults;     // acted out when the stream is recorded
   bool operator==(const Recipe&) const = default;
 };
 

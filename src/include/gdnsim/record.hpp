@@ -9,6 +9,7 @@
 
 #include "gdnsim/backend.hpp"
 #include "gdnsim/contract.hpp"
+#include "gdnsim/recipe.hpp"
 #include "gdnsim/stream.hpp"
 
 namespace gdnsim {
@@ -17,6 +18,7 @@ struct RecordOptions {
   TapSet taps{Tap::conv_out, Tap::core_out, Tap::norm_out};  // norm taps only where every layer has a norm
   std::int64_t snapshot_every = 0;  // states of all blocks after every Nth step and the last; 0: after the last
   bool force = false;
+  std::vector<Fault> faults;  // what the run does wrong while the stream says what is right
   std::vector<std::pair<std::string, std::string>> provenance;
   std::function<void(std::int64_t done, std::int64_t total)> progress;
 };

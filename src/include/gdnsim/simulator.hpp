@@ -36,9 +36,11 @@ class Observer {
   /// Names the blocks that this observer will look at after that step, and returns true; then many steps can run at once, and
   /// `before` and `after` see those blocks only. False: it may look at any, or write to some, so it goes step by step.
   virtual bool looks_at(const ComingStep& coming, std::vector<Look>& looks) { return (void)coming, (void)looks, false; }
-  /// After one event was applied to one layer of the pool. `event.block` is the block it changed (`free` changes nothing).
+  /// Before one event is applied to one layer of the pool.
+  virtual void event_coming(const Event& event, int layer, Pool& pool) { (void)event, (void)layer, (void)pool; }
+  /// After one event was applied to one layer of the pool. `event.block` is the block it changed (`free` and `allocate` change nothing).
   virtual void event_applied(const Event& event, int layer, Pool& pool) { (void)event, (void)layer, (void)pool; }
-  /// Before the step runs, after its events were applied.
+  /// Before the step runs, after its events were applied; no row has moved yet (StepPlan::source).
   virtual void before(std::int64_t step, int layer, const StepPlan& plan, Pool& pool) {
     (void)step, (void)layer, (void)plan, (void)pool;
   }
@@ -68,7 +70,8 @@ struct Simulation {
   std::int64_t first_step = 0;  // above 0: the pool already holds the state before it; earlier events are not applied
 };
 
-/// Runs the steps in order; in each step the layers in order: events, then the step, then the observer. `pool` came from
+/// Runs the steps in order; in each step the layers in order: events, then each moving row's state is copied from its source
+/// to its block, then the step, then the observer. `pool` came from
 /// `backend.make_pool(stream.model(), layers)`, zeroed unless first_step says otherwise.
 void simulate(const Simulation& simulation, Pool& pool, Observer& observer);
 

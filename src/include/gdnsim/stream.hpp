@@ -5,14 +5,21 @@
 #include <memory>
 #include <span>
 #include <string>
+#include <utility>
 #include <vector>
 
 #include "gdnsim/types.hpp"
 
 namespace gdnsim {
 
-enum class EventKind : std::int8_t { zero = 0, load = 1, copy = 2, free = 3 };
+/// `allocate` and `free` leave the contents: they say whose the block is.
+enum class EventKind : std::int8_t { zero = 0, load = 1, copy = 2, free = 3, allocate = 4 };
 std::string_view name_of(EventKind kind);
+constexpr bool changes_contents(EventKind kind) { return kind <= EventKind::copy; }
+
+/// Why the engine did it: for people and reports, no rule reads it.
+enum class EventWhy : std::int8_t { none = 0, start = 1, fork = 2, evict = 3, resume = 4, finish = 5 };
+std::string_view name_of(EventWhy why);
 
 /// What happened to a block between steps; applied in file order before the step it names.
 struct Event {
@@ -20,7 +27,9 @@ struct Event {
   std::int32_t layer = -1;  // position in layer_ids, -1: every layer
   std::int32_t block = 0;
   EventKind kind = EventKind::zero;
-  std::int32_t source = -1;  // copy: the source block; load: a row of the stream's load rows; else -1
+  std::int32_t source = -1;    // copy: the source block; load: a row of the stream's load rows; else -1
+  std::int64_t sequence = -1;  // whose block it is; -1: not known
+  EventWhy why = EventWhy::none;
   bool operator==(const Event&) const = default;
 };
 
@@ -32,7 +41,18 @@ struct StepPlan {
   std::vector<std::int32_t> block;     // [B] the block of an active row, -1 for an inactive one (rule A7)
   std::vector<std::int64_t> sequence;  // [B] request id, -1 for an inactive row
   int present = 0;                     // rows really there (/steps/rows, else B); rows beyond are inactive
+  // A launch of n candidate tokens a row is n consecutive steps, drafts 0 .. n-1 (docs/arithmetic.md, rule A9).
+  int draft = 0;
+  bool last_draft = true;
+  std::vector<std::int32_t> source;  // [B] the block whose state the row goes on from, -1: its own; empty: nobody moves
+  std::vector<std::int32_t> accepted;  // [B] accepted tokens of the sequence's launch before, 0: none; empty: not known
   int rows() const { return static_cast<int>(block.size()); }
+  /// The block that the row goes on from, -1 for an inactive one.
+  std::int32_t start(std::size_t row) const {
+    return block[row] < 0 || source.empty() || source[row] < 0 ? block[row] : source[row];
+  }
+  /// One of a launch of several drafts.
+  bool in_launch() const { return draft > 0 || !last_draft; }
 };
 
 /// One layer's inputs of one step: raw act words, row-major.
@@ -48,6 +68,9 @@ class Stream {
  public:
   virtual ~Stream() = default;
   virtual const Model& model() const = 0;
+  /// 2: a stream that says all it means. A row that is there, has a sequence and names no block is then a mistake; in version 1
+  /// it may be padding. What a file of it must be able to hold: docs/trace-format.md.
+  virtual int version() const { return 1; }
   virtual const LayerParams& params(int layer) const = 0;
   virtual std::int64_t steps() const = 0;              // T
   virtual int rows() const = 0;                        // B
@@ -62,14 +85,27 @@ class Stream {
   virtual std::string source() = 0;
 };
 
+/// What a step of version 2 says beyond version 1; the default is what version 1 means.
+struct Launch {
+  int draft = 0;
+  bool last_draft = true;
+  std::span<const std::int32_t> source{}, accepted{};  // [B] or empty
+};
+
 /// The plan of one step from the file's own fields; throws Error ("two writers", "out of range", ...) with `where`, the step
 /// and the row. `rows_present`: rows at or beyond it are inactive whatever their index.
 StepPlan make_plan(const Model& model, std::int64_t step, Path path, std::span<const std::int32_t> index,
-                   std::span<const std::int64_t> sequence, int rows_present, const std::string& where);
+                   std::span<const std::int64_t> sequence, int rows_present, const std::string& where,
+                   const Launch& launch = {});
 
 /// Throws Error when an event cannot be: unsorted, step/layer/block/source out of range, unknown kind.
 void validate_events(const Model& model, std::int64_t steps, std::int64_t load_rows, std::span<const Event> events,
                      const std::string& where);
+
+/// The steps [first, last) of the launch that this step is part of: [step, step + 1) for an ordinary one.
+std::pair<std::int64_t, std::int64_t> launch_of(const Stream& stream, std::int64_t step);
+/// Throws Error when a slice would begin within a launch, naming the launch's steps.
+void require_launch_start(const Stream& stream, std::int64_t first_step, const std::string& where);
 
 /// The blocks that an event or a row names before `last_step`, ascending: no other can be anything but zeros then.
 std::vector<std::int32_t> named_blocks(const Stream& stream, std::int64_t last_step);

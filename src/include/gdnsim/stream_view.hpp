@@ -9,6 +9,7 @@ class StreamView : public Stream {
  public:
   explicit StreamView(Stream& whole) : whole_(whole) {}
   const Model& model() const override { return whole_.model(); }
+  int version() const override { return whole_.version(); }
   const LayerParams& params(int layer) const override { return whole_.params(layer); }
   std::int64_t steps() const override { return whole_.steps(); }
   int rows() const override { return whole_.rows(); }

@@ -1,4 +1,4 @@
-// Trace files, version 1: what went into the layers and, when recorded, what came out (docs/trace-format.md).
+// Trace files, versions 1 and 2: what went into the layers and, when recorded, what came out (docs/trace-format.md).
 // The reader and the writer share this header, src/trace*.cpp and one schema.
 #pragma once
 
@@ -44,7 +44,13 @@ struct TraceHeader {
   std::vector<Snapshot> snapshots;                              // in the order they will be written; `at` is filled in
   std::vector<std::pair<std::string, std::string>> provenance;  // empty: no /provenance group
   bool has_path = false;
+  // Version 2 (Stream::version). Any of these makes the file one, and so does a field that version 1 lacks: an event of kind
+  // allocate, with a sequence or a reason, or a model with strides or index_bits.
+  int version = 1;
+  bool has_drafts = false, has_source = false, has_accepted = false;
 };
+/// The version that this header's file has.
+int version_of(const TraceHeader& header);
 
 /// Writes a trace through a temporary name beside `path`; `finish` makes it valid and renames it into place.
 /// Destroying an unfinished writer removes the temporary file. Same calls, same bytes.

@@ -98,6 +98,9 @@ struct Model {
   InactiveOut inactive_conv_out = InactiveOut::zero;
   InactiveOut inactive_core_out = InactiveOut::zero;
   std::vector<std::int32_t> layer_ids;  // the model's own layer numbers, [L]
+  // How the engine's pool lies in memory, for the check of its element offsets alone (offset_warnings): nothing here reads it.
+  std::int64_t block_stride = 0, conv_block_stride = 0;  // elements from one block to the next; 0: as many as a block has
+  int index_bits = 64;                                   // of the engine's element offsets: 32 or 64
 
   int layers() const { return static_cast<int>(layer_ids.size()); }
   std::int64_t dim() const { return 2LL * H * K + 1LL * HV * V; }
@@ -114,6 +117,13 @@ struct Model {
 /// Throws Error naming the field when a shape or a scalar of the model cannot be: counts below 1, HV not a multiple of H,
 /// W below 2, a scale or eps that is not finite, no layers, a block's bytes or the pool's beyond 2^47. `where` opens the line.
 void validate(const Model& model, const std::string& where);
+
+/// One line for each pool whose element offsets do not fit an engine's 32 bits: the first block that is out of reach, and the
+/// block that a wrapped offset hits. Empty unless the model says index_bits 32.
+std::vector<std::string> offset_warnings(const Model& model);
+/// The block that `block`'s first element lands in when its offset is taken modulo 2^32; -1 when it stays in `block`, or lands
+/// outside the pool. `conv`: in the pool of conv states.
+std::int64_t wrapped_block(const Model& model, std::int64_t block, bool conv);
 
 /// How a tap's row is laid out: `heads` x `per_head` elements of `type` (conv taps have one "head" of all channels).
 struct TapShape {

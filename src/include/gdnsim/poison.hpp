@@ -1,0 +1,40 @@
+// Poison: blocks that nothing has filled hold NaNs that name the block, outputs NaNs that nobody may leave; so a read before
+// any write is seen where it happens, and told from a NaN that arithmetic made.
+#pragma once
+
+#include <cstdint>
+#include <optional>
+#include <string>
+
+#include "gdnsim/backend.hpp"
+#include "gdnsim/simulator.hpp"
+
+namespace gdnsim {
+
+/// The poison of a block, as a word of the type: f32 0x7FA00000 + block modulo 2^21, bf16 0x7FA0 + block modulo 32; f16 has
+/// none of its own (states never are f16), its outputs get 0x7D00. Signalling NaNs, so no arithmetic makes one.
+std::uint32_t poison_word(DType type, std::int32_t block);
+/// The block that a word names, modulo 2^21 or 32; nothing when it is no poison.
+std::optional<std::int32_t> poison_of(DType type, std::uint32_t word);
+/// Fills one block of one layer with its own poison.
+void fill_poison(Pool& pool, int layer, std::int32_t block);
+
+/// An active row that would read poison, or an output that kept it.
+struct PoisonRead {
+  std::int64_t step = 0;
+  int layer = 0, row = 0;
+  std::int64_t sequence = -1;
+  std::int32_t block = 0;              // that the row goes on from
+  std::int32_t poison = 0;             // the block that the words name; outputs: -1
+  std::int64_t poison_modulo = 1;      // the name is exact below this
+  Tap tap = Tap::state;                // state, conv_state, or the output
+  std::int64_t head = 0, element = 0;  // conv: column and channel
+  /// "poison of block 4 read: step 1, row 0, sequence 9, layer 0, recurrent state head 0 element 0"
+  std::string text() const;
+};
+
+/// Runs the steps of `simulation` on a pool full of poison, watched by nobody else; stops before the first step that would read
+/// any. `allocate` events make a block poison again. The result is no log's: to be run beside the real thing.
+std::optional<PoisonRead> find_poison_read(const Simulation& simulation);
+
+}  // namespace gdnsim

@@ -1,0 +1,20 @@
+// The parts of a recipe's text that have a file of their own. Private to recipes.
+#pragma once
+
+#include "gdnsim/recipe.hpp"
+#include "json_reader.hpp"
+
+namespace gdnsim {
+
+template <class Enum>
+std::string word_of(std::span<const std::string_view> words, Enum value) {
+  return std::string(words[static_cast<std::size_t>(value)]);
+}
+
+/// recipe_script.cpp
+Script read_script(JsonReader reader, const std::string& where);
+Json print(const Script& script);
+std::vector<Fault> read_faults(const Json& json, const std::string& where);
+Json print(const std::vector<Fault>& faults);
+
+}  // namespace gdnsim
