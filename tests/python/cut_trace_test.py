@@ -56,6 +56,11 @@ def check_whole(tap, directory):
             continue
         source, target = os.path.join(TRACES, name), os.path.join(directory, name)
         code, message = run_cut(source, target)
+        with h5py.File(source) as trace:
+            newer = trace.attrs["version"] > 1
+        if newer:  # `gdnsim pack` cuts those
+            tap.check(code == 2 and "expected a gdnsim-trace of version 1" in message, f"{name}: refused by its version", f"exit {code}: {message}")
+            continue
         tap.check(code == 0, f"{name}: a whole cut is made", message)
         with h5py.File(source) as a, h5py.File(target) as b:
             found = differences(a, b)
