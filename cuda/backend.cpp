@@ -20,6 +20,19 @@ using namespace cuda;
 
 constexpr int kWindow = 64;  // steps that are worth while at once
 
+/// Within a launch a state goes on unrounded (rule A9); these kernels store it, rounded, after every step.
+[[noreturn]] void refuse_launch(std::int64_t step) {
+  throw error("cuda: step ", step,
+              " is part of a launch of several candidate tokens, between which a bf16 state goes on unrounded: "
+              "this backend cannot; take --backend golden");
+}
+
+/// Before anything is computed.
+void refuse_launches(const Stream& stream) {
+  for (std::int64_t step = 0; stream.version() > 1 && step < stream.steps(); ++step)
+    if (stream.plan(step).in_launch()) refuse_launch(step);
+}
+
 class Cuda final : public Backend {
  public:
   /// `held_to`: a variant's name, or empty for the fastest that can run each step. `window_bytes`: as WindowRun means it.
@@ -41,6 +54,7 @@ class Cuda final : public Backend {
   void prepare(const Stream& stream, const std::vector<int>& layers) override {
     use();
     model_ = stream.model();
+    if (model_.state_dtype == DType::bf16) refuse_launches(stream);
     layers_.clear();
     step_.forget();
     for (int layer : layers) layers_.try_emplace(layer, stream.params(layer), has_norm(stream, layer));
@@ -69,6 +83,8 @@ class Cuda final : public Backend {
     const Layer& layer = layer_of(args.layer);
     use();
     if (const std::string reason = refuses(args.contract); !reason.empty()) throw Error(reason);
+    if (args.plan.in_launch() && (model_.state_dtype == DType::bf16 || args.contract.state_store == StateStore::bf16))
+      refuse_launch(args.plan.step);
     step_.run({model_,
                args.contract,
                layer.pointers(),

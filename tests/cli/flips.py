@@ -83,7 +83,7 @@ class Sample:
             self.ends.append(end)
 
     def add(self, places, name, item):
-        data = ("out/", "state/recurrent", "state/conv", "digest/", "commit", "checkpoint/recurrent", "checkpoint/conv")
+        data = ("events/before", "events/after", "out/", "state/recurrent", "state/conv", "digest/", "commit", "checkpoint/recurrent", "checkpoint/conv")
         if not isinstance(item, h5py.Dataset) or item.id.get_offset() is None or self.is_log and not name.startswith(data):
             return
         entries = item.shape[0] if item.shape else 1

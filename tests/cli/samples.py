@@ -69,7 +69,7 @@ def run_program(*arguments):
 
 def check_launches(tap):
     """The sample of version 2: what it holds, what a run of it gives, and that its launches are whole."""
-    path = os.path.join(ROOT, "traces", "golden_speculative.h5")
+    path = os.path.join(ROOT, "traces", "version2", "golden_speculative.h5")
     code, verdict, text = replay(path)
     tap.check(code == 0 and verdict.startswith("verdict: match"), "golden_speculative.h5 matches", text)
     done = run_program("verify", path)

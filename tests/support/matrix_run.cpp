@@ -29,6 +29,7 @@ LogHeader header_of(Stream& stream, const ContractSet& contracts) {
   header.steps = stream.steps();
   header.rows = stream.rows();
   header.state = state_policy_from("full");
+  header.events = events_of(stream, 0, header.steps);
   for (std::int64_t step = 0; step < header.steps; ++step) header.plans.push_back(stream.plan(step));
   return header;
 }
