@@ -28,9 +28,9 @@ void cut_heads(FusedView& view, int multiprocessors, int tile = 0);
 std::int64_t staying_heads(const Shape& shape, std::size_t cache_bytes);
 void launch_fused(const FusedView& view);
 
-/// Two launches for many rows (decode_step_streamed.cu), for what `streams` says; q, k, u (which holds v), decay and beta
+/// Two launches (decode_step_streamed.cu), for what `streams` says; q, k, u (which holds v), decay and beta
 /// of the step's outputs are written over.
-bool streams(const Shape& shape, int major, int multiprocessors);
+bool streams(const Shape& shape, int major);
 void launch_streamed(const FusedView& view);
 
 }  // namespace gdnsim::cuda

@@ -221,8 +221,7 @@ void StepRun::fuse(const StepView& view, const Contract& contract) {
   f.golden = step_preset(contract) == Preset::golden;
   f.mixed = step_preset(contract) == Preset::triton_mixed;
   f.arrived = arrived_.as<unsigned>();
-  if (held_to_ == "streamed" || (held_to_.empty() && streams(view.shape, device_.major, device_.multiprocessors)))
-    return launch_streamed(f);
+  if (held_to_ == "streamed" || (held_to_.empty() && streams(view.shape, device_.major))) return launch_streamed(f);
   cut_heads(f, device_.multiprocessors);
   f.staying = staying_heads(view.shape, device_.cache / 4 * 3);
   launch_fused(f);

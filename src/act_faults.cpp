@@ -12,16 +12,6 @@ namespace {
 
 using Kind = Fault::Kind;
 
-BlockWords words_of(const Pool& pool, int layer, std::int32_t block) {
-  BlockWords words{Bytes(pool.model().state_bytes()), Bytes(pool.model().conv_bytes())};
-  pool.read(layer, block, words.recurrent, words.conv);
-  return words;
-}
-
-void put(Pool& pool, int layer, std::int32_t block, const BlockWords& words) {
-  pool.write(layer, block, words.recurrent, words.conv);
-}
-
 void take(Fault::Part part, const BlockWords& from, BlockWords& to) {
   if (part != Fault::Part::conv) to.recurrent = from.recurrent;
   if (part != Fault::Part::recurrent) to.conv = from.conv;
@@ -165,9 +155,9 @@ void FaultyRun::event_applied(const Event& shown, int layer, Pool& pool) {
 
 void FaultyRun::one_event(const Fault& fault, const Event& event, int layer, Pool& pool) {
   const Model& model = pool.model();
-  const BlockWords old = words_of(pool, layer, event.block);
+  const BlockWords old = read_words(pool, layer, event.block);
   pool.apply(event, layer, whole_);
-  BlockWords words = words_of(pool, layer, event.block);
+  BlockWords words = read_words(pool, layer, event.block);
   if (fault.kind == Kind::missing_event) take(fault.part, old, words);
   if (fault.kind == Kind::window) words.conv = window_off_by(model, words.conv, fault.by);
   if (fault.kind == Kind::transposed) words.recurrent = with_k_and_v_swapped(model, words.recurrent);
@@ -180,7 +170,7 @@ void FaultyRun::one_event(const Fault& fault, const Event& event, int layer, Poo
                   " writes before step ", event.step);
     take(fault.part, writes[static_cast<std::size_t>(at)], words);
   }
-  put(pool, layer, event.block, words);
+  write_words(pool, layer, event.block, words);
 }
 
 void FaultyRun::before(std::int64_t step, int layer, const StepPlan& plan, Pool& pool) {
@@ -191,15 +181,15 @@ void FaultyRun::before(std::int64_t step, int layer, const StepPlan& plan, Pool&
       BlockWords poison{Bytes(model.state_bytes()), Bytes(model.conv_bytes())};
       fill_with(model.state_dtype, poison_word(model.state_dtype, fault->block), poison.recurrent);
       fill_with(model.conv_state_dtype, poison_word(model.conv_state_dtype, fault->block), poison.conv);
-      BlockWords words = words_of(pool, layer, fault->block);
+      BlockWords words = read_words(pool, layer, fault->block);
       take(fault->part, poison, words);
-      put(pool, layer, fault->block, words);
+      write_words(pool, layer, fault->block, words);
     }
   still_.clear();
   for (const Fault* fault : active)
-    if (fault->block >= 0) still_[fault->block] = words_of(pool, layer, fault->block);
+    if (fault->block >= 0) still_[fault->block] = read_words(pool, layer, fault->block);
   for (std::size_t row = 0; row < plan.block.size() && !active.empty(); ++row)
-    if (plan.block[row] >= 0) still_[plan.block[row]] = words_of(pool, layer, plan.block[row]);
+    if (plan.block[row] >= 0) still_[plan.block[row]] = read_words(pool, layer, plan.block[row]);
   recorder_.before(step, layer, plan, pool);
 }
 
@@ -207,16 +197,16 @@ void FaultyRun::spoil_reads(const Active& active, const StepArgs& args, Pool& po
   const Model& model = pool.model();
   before_.clear();
   for (std::int32_t block : args.plan.block)
-    if (block >= 0) before_[block] = words_of(pool, args.layer, block);
+    if (block >= 0) before_[block] = read_words(pool, args.layer, block);
   for (const Fault* fault : active)
     each_row(*fault, args.plan, [&](std::size_t, std::int32_t block) {
-      BlockWords words = words_of(pool, args.layer, block);
+      BlockWords words = read_words(pool, args.layer, block);
       if (fault->kind == Kind::read_block) take(fault->part, still_.at(fault->block), words);
       if (fault->kind == Kind::window) words.conv = window_off_by(model, words.conv, fault->by);
       if (fault->kind == Kind::transposed) words.recurrent = with_k_and_v_swapped(model, words.recurrent);
       if (fault->kind == Kind::rounded) words.recurrent = rounded_to_bf16(model, words.recurrent);
-      if (fault->kind == Kind::wrapped) words = words_of(pool, args.layer, wrapped(model, block, fault->by));
-      put(pool, args.layer, block, words);
+      if (fault->kind == Kind::wrapped) words = read_words(pool, args.layer, wrapped(model, block, fault->by));
+      write_words(pool, args.layer, block, words);
     });
 }
 
@@ -225,21 +215,21 @@ void FaultyRun::spoil_writes(const Active& active, const StepArgs& args, Pool& p
   const std::size_t column = model.conv_bytes() / static_cast<std::size_t>(model.W - 1);
   for (const Fault* fault : active)
     each_row(*fault, args.plan, [&](std::size_t, std::int32_t block) {
-      BlockWords words = words_of(pool, args.layer, block);
+      BlockWords words = read_words(pool, args.layer, block);
       const BlockWords& still = still_.at(block);
       const std::int32_t other = fault->kind == Kind::write_block ? fault->block
                                  : fault->kind == Kind::wrapped   ? wrapped(model, block, fault->by)
                                                                   : block;
       if (other != block) {
-        BlockWords theirs = words_of(pool, args.layer, other);
+        BlockWords theirs = read_words(pool, args.layer, other);
         take(fault->part, words, theirs);
-        put(pool, args.layer, other, theirs);
+        write_words(pool, args.layer, other, theirs);
       }
       if (fault->kind == Kind::missing_write || other != block) take(fault->part, still, words);
       const Bytes& conv = before_.at(block).conv;
       if (fault->kind == Kind::window)  // what is stored rolls as ever
         std::copy(conv.begin() + static_cast<std::ptrdiff_t>(column), conv.end(), words.conv.begin());
-      put(pool, args.layer, block, words);
+      write_words(pool, args.layer, block, words);
     });
 }
 
@@ -252,14 +242,14 @@ void FaultyRun::run_inactive(const Fault& fault, const StepArgs& args, Pool& poo
     throw error("recipe: faults: inactive-row: step ", plan.step, ", row ", fault.row, " is not inactive");
   std::ranges::fill(plan.block, -1);
   plan.block[static_cast<std::size_t>(fault.row)] = fault.block;
-  const BlockWords now = words_of(pool, args.layer, fault.block);
-  put(pool, args.layer, fault.block, still_.at(fault.block));
+  const BlockWords now = read_words(pool, args.layer, fault.block);
+  write_words(pool, args.layer, fault.block, still_.at(fault.block));
   StepOutputs apart;
   apart.want = outputs.want;
   behind.step({args.layer, plan, args.inputs, args.contract}, pool, apart);
   BlockWords words = now;
-  take(fault.part, words_of(pool, args.layer, fault.block), words);
-  put(pool, args.layer, fault.block, words);
+  take(fault.part, read_words(pool, args.layer, fault.block), words);
+  write_words(pool, args.layer, fault.block, words);
 }
 
 Contract FaultyRun::contract_of(const Active& active, const Contract& contract) const {
@@ -272,7 +262,7 @@ Contract FaultyRun::contract_of(const Active& active, const Contract& contract) 
 void FaultyRun::after(const StepView& view) {
   const bool asked = std::ranges::any_of(faults_, [](const Fault& fault) { return fault.kind == Kind::old_copy; });
   for (std::int32_t block : view.plan.block)
-    if (asked && block >= 0) history_[{view.layer, block}].push_back(words_of(view.pool, view.layer, block));
+    if (asked && block >= 0) history_[{view.layer, block}].push_back(read_words(view.pool, view.layer, block));
   recorder_.after(view);
 }
 

@@ -6,16 +6,12 @@
 #include <utility>
 #include <vector>
 
+#include "block_words.hpp"
 #include "gdnsim/recipe.hpp"
 #include "gdnsim/simulator.hpp"
 #include "gdnsim/stream_view.hpp"
 
 namespace gdnsim {
-
-/// One block's two states.
-struct BlockWords {
-  Bytes recurrent, conv;
-};
 
 /// Events that go wrong are shown as `free`, and what happens instead is done when they are "applied".
 class FaultyStream final : public StreamView {

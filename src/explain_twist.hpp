@@ -9,6 +9,7 @@
 #include <tuple>
 #include <vector>
 
+#include "block_words.hpp"
 #include "gdnsim/backend.hpp"
 #include "gdnsim/mechanism.hpp"
 
@@ -22,14 +23,9 @@ std::string words_of(Part part);
 inline bool has_recurrent(Part part) { return part != Part::conv; }
 inline bool has_conv(Part part) { return part != Part::recurrent; }
 
-/// One block's states.
-struct Words {
-  Bytes recurrent, conv;
-};
+using Words = BlockWords;
 /// Of blocks that rows of a step moved into: what they held before.
 using Still = std::map<std::int32_t, Words>;
-Words read_words(const Pool& pool, int layer, std::int32_t block);
-void write_words(Pool& pool, int layer, std::int32_t block, const Words& words);
 /// `to` with the named part taken from `from`.
 void take(Part part, const Words& from, Words& to);
 

@@ -31,16 +31,6 @@ std::string words_of(Part part) {
   return words[static_cast<std::size_t>(part)];
 }
 
-Words read_words(const Pool& pool, int layer, std::int32_t block) {
-  Words words{Bytes(pool.model().state_bytes()), Bytes(pool.model().conv_bytes())};
-  pool.read(layer, block, words.recurrent, words.conv);
-  return words;
-}
-
-void write_words(Pool& pool, int layer, std::int32_t block, const Words& words) {
-  pool.write(layer, block, words.recurrent, words.conv);
-}
-
 void take(Part part, const Words& from, Words& to) {
   if (has_recurrent(part)) to.recurrent = from.recurrent;
   if (has_conv(part)) to.conv = from.conv;

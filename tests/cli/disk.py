@@ -187,17 +187,15 @@ def check_read_only(room):
         os.chmod(room.folder, 0o755)
         os.chmod(folder, 0o555)
         options = {"user": NOBODY} if os.geteuid() == 0 else {}
+        program = Program(shutil.copy(room.program.path, room.folder))  # the build may lie where nobody may look
         log = os.path.join(folder, "a.h5")
         for name, command in (("run", ["run", room.recipe, "-o", log, *RUN]), ("synth", ["synth", room.recipe, "-o", log]),
                               ("info --json", ["info", room.whole, "--json", os.path.join(folder, "a.json")])):
-            try:
-                done = room.program(*command, **options)
-            except PermissionError:  # the program itself may lie where nobody may look
-                room.tap.skip(f"read-only folder: {name}", "the program cannot be run by an unprivileged user")
-                continue
+            done = program(*command, **options)
             fault = one_line(done, folder, "ermission denied")
             room.tap.check(not fault and not os.listdir(folder), f"read-only folder: {name}", fault)
         os.chmod(folder, 0o755)
+        os.remove(program.path)
 
 
 def check_closed_pipe(room):

@@ -84,6 +84,17 @@ def in_child(work):
     return os.waitstatus_to_exitcode(os.waitpid(child, 0)[1]), said
 
 
+def recovered(path):
+    """The command that makes a trace of what a kill has left."""
+    return subprocess.run(
+        [sys.executable, "-m", "gdnsim_trace", "recover", path],
+        capture_output=True,
+        text=True,
+        check=False,
+        env={**os.environ, "PYTHONPATH": os.path.join(ROOT, "tools")},
+    )
+
+
 def check_kill(tap, program, folder):
     path = os.path.join(folder, "killed.h5")
 
@@ -112,13 +123,7 @@ def check_kill(tap, program, folder):
         "a new capture does not write over it, and says so",
         again,
     )
-    done = subprocess.run(
-        [sys.executable, "-m", "gdnsim_trace", "recover", path],
-        capture_output=True,
-        text=True,
-        check=False,
-        env={**os.environ, "PYTHONPATH": os.path.join(ROOT, "tools")},
-    )
+    done = recovered(path)
     steps = int(done.stdout.split()[0]) if done.returncode == 0 else 0
     whole = os.path.join(folder, "whole.h5")
     write_toy(whole, steps=max(steps, 1))
@@ -128,13 +133,7 @@ def check_kill(tap, program, folder):
         done,
     )
     tap.check(not os.path.exists(path + ".partial"), "and the partial file is gone")
-    done = subprocess.run(
-        [sys.executable, "-m", "gdnsim_trace", "recover", path],
-        capture_output=True,
-        text=True,
-        check=False,
-        env={**os.environ, "PYTHONPATH": os.path.join(ROOT, "tools")},
-    )
+    done = recovered(path)
     tap.check(done.returncode == 2 and done.stderr.count("\n") == 1, "nothing to recover is one line, exit 2", done)
 
 
