@@ -43,8 +43,10 @@ GDNSIM_LANE F all(float x) { return _mm512_set1_ps(x); }
 GDNSIM_LANE U all(std::uint32_t x) { return (U)_mm512_set1_epi32(static_cast<int>(x)); }
 GDNSIM_LANE D all(double x) { return _mm512_set1_pd(x); }
 GDNSIM_LANE L all(std::uint64_t x) { return (L)_mm512_set1_epi64(static_cast<long long>(x)); }
+GDNSIM_LANE F all_fours(const float* x) { return _mm512_broadcast_f32x4(_mm_loadu_ps(x)); }
 GDNSIM_LANE bool any(I mask) { return _mm512_movepi32_mask((__m512i)mask) != 0; }
 GDNSIM_LANE F fma(F a, F b, F c) { return _mm512_fmadd_ps(a, b, c); }
+GDNSIM_LANE F near_fma(F a, F b, F c) { return fma(a, b, c); }
 GDNSIM_LANE D near_fma(D a, D b, D c) { return _mm512_fmadd_pd(a, b, c); }
 GDNSIM_LANE F root(F x) { return _mm512_sqrt_ps(x); }
 GDNSIM_LANE __m512i look_up_32(const std::int32_t* table, U index) {
@@ -102,8 +104,10 @@ GDNSIM_LANE F all(float x) { return _mm256_set1_ps(x); }
 GDNSIM_LANE U all(std::uint32_t x) { return (U)_mm256_set1_epi32(static_cast<int>(x)); }
 GDNSIM_LANE D all(double x) { return _mm256_set1_pd(x); }
 GDNSIM_LANE L all(std::uint64_t x) { return (L)_mm256_set1_epi64x(static_cast<long long>(x)); }
+GDNSIM_LANE F all_fours(const float* x) { return _mm256_set_m128(_mm_loadu_ps(x), _mm_loadu_ps(x)); }
 GDNSIM_LANE bool any(I mask) { return _mm256_movemask_ps((__m256)mask) != 0; }
 GDNSIM_LANE F fma(F a, F b, F c) { return _mm256_fmadd_ps(a, b, c); }
+GDNSIM_LANE F near_fma(F a, F b, F c) { return fma(a, b, c); }
 GDNSIM_LANE D near_fma(D a, D b, D c) { return _mm256_fmadd_pd(a, b, c); }
 GDNSIM_LANE F root(F x) { return _mm256_sqrt_ps(x); }
 template <int kRows>
@@ -144,11 +148,13 @@ GDNSIM_LANE F all(float x) { return _mm_set1_ps(x); }
 GDNSIM_LANE U all(std::uint32_t x) { return (U)_mm_set1_epi32(static_cast<int>(x)); }
 GDNSIM_LANE D all(double x) { return _mm_set1_pd(x); }
 GDNSIM_LANE L all(std::uint64_t x) { return (L)_mm_set1_epi64x(static_cast<long long>(x)); }
+GDNSIM_LANE F all_fours(const float* x) { return _mm_loadu_ps(x); }
 GDNSIM_LANE bool any(I mask) { return _mm_movemask_ps((__m128)mask) != 0; }
 GDNSIM_LANE F fma(F a, F b, F c) {  // SSE2 has none: the library's, lane by lane
   for (int i = 0; i < kWidth; ++i) a[i] = __builtin_fmaf(a[i], b[i], c[i]);
   return a;
 }
+GDNSIM_LANE F near_fma(F a, F b, F c) { return a * b + c; }
 GDNSIM_LANE D near_fma(D a, D b, D c) { return a * b + c; }
 GDNSIM_LANE F root(F x) { return _mm_sqrt_ps(x); }
 template <int kRows>
@@ -211,6 +217,15 @@ GDNSIM_LANE F join(F a, F b) {
   return join_of<kDistance>(a, b, std::make_integer_sequence<int, kWidth>());
 }
 
+template <int kDistance, int... i>
+GDNSIM_LANE F across_of(F x, std::integer_sequence<int, i...>) {
+  return __builtin_shufflevector(x, x, (i ^ kDistance)...);
+}
+/// Lanes kDistance apart change places.
+template <int kDistance>
+GDNSIM_LANE F across(F x) {
+  return across_of<kDistance>(x, std::make_integer_sequence<int, kWidth>());
+}
 template <int kElement, int... i>
 GDNSIM_LANE F spread_of(F x, std::integer_sequence<int, i...>) {
   return __builtin_shufflevector(x, x, (i / 4 * 4 + kElement)...);

@@ -40,7 +40,11 @@ struct LineSums {
     odd += multiply_low(low >> 32, top >> 32) + ((L)x.low >> 32);
     high += x.high;
   }
-  std::uint64_t of(int row) const { return (row % 2 == 0 ? even : odd)[row / 2] + (std::uint64_t{high[row]} << 32); }
+  /// By name, because GCC 12 with -fsanitize=undefined takes the wrong element of (row % 2 == 0 ? even : odd)[row / 2].
+  std::uint64_t of(int row) const {
+    const std::uint64_t sum = row % 2 == 0 ? even[row / 2] : odd[row / 2];
+    return sum + (std::uint64_t{high[row]} << 32);
+  }
 };
 
 template <DType kType>

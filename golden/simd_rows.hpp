@@ -1,6 +1,7 @@
-// One step of the recurrence on rows as they lie, for a step or a few: the lanes are elements of one row, nothing is transposed,
-// and the state is read and written in place. A row's sum crosses lanes; kWidth rows share the exchanges, so that each halves
-// the number of vectors (`join`), and their sums come out one row a lane.
+// One step of the recurrence on rows as they lie, for a step or a few: the lanes are elements of one row, nothing is kept
+// transposed, and the state is read and written in place. A row's sum crosses lanes; a group of rows shares the exchanges, so that
+// each halves the number of vectors, and the sums come out one row a lane. The first pass of a group (decay, S.k) goes before the
+// second (update, S.q) of the one before it: what the second waits for has long been there.
 #pragma once
 
 #include "simd_tile.hpp"
@@ -9,6 +10,11 @@ namespace gdnsim::golden {
 namespace {
 
 constexpr int kFewSteps = 3;
+
+/// What goes into a step and comes out of it beside the state, one value a row.
+struct RowValues {
+  float *v, *dot_k, *u, *out;
+};
 
 /// at(0), at(kLast), at(2 kLast), ... exchanged over the distances from kWidth / 2 down to kLast; at(i) ends in lanes i and on.
 template <int kLast, int kDistance, class At>
@@ -32,22 +38,35 @@ GDNSIM_LANE F exchanged(int i, const Vector& vector) {
   }
 }
 
+template <bool kFma>
+GDNSIM_LANE F updated(F S, F k, F u) {
+  return kFma ? fma(k, u, S) : S + u * k;
+}
+
+/// All lanes plus those at the distances from kDistance down to kLast, one after another.
+template <int kDistance, int kLast>
+GDNSIM_LANE F crossed(F x) {
+  if constexpr (kDistance < kLast)
+    return x;
+  else
+    return crossed<kDistance / 2, kLast>(x + across<kDistance>(x));
+}
+
 /// FixedOrder<1, false, 32>: one element a lane. K is known to the compiler, or half of the instructions would be addresses.
 template <int kK>
 struct RowsOfOnes {
-  static constexpr int K = kK, kChunk = 32;
-  static constexpr bool kAskAhead = true;  // jumps from row to row, which the hardware does not foresee
+  static constexpr int K = kK, kChunk = 32, kGroup = kWidth;
 
   // Sixteen lanes pay more for the exchanges than for making a tile, once.
   static constexpr int kMostSteps = kWidth == 16 ? 5 : 1 << 30;
   static constexpr int kPrepared = 0;
 
   static void prepare(const HeadStep&, F*) {}
-  static const F* prepared_q(const F* prepared) { return prepared; }
+  static GDNSIM_LANE F group_of(const float* values) { return load(values); }
 
-  /// Sums over kWidth rows of K elements; `element(row, i)` gives elements i to i + kWidth - 1, and is called once for each.
+  /// Sums over a group; `element(row, i)` gives elements i to i + kWidth - 1, and is called once for each.
   template <class Element>
-  static GDNSIM_LANE F sums(const float* y, const F*, const Element& element) {
+  static GDNSIM_LANE F sums(const float* y, const Element& element) {
     const auto chunk = [&](int begin) GDNSIM_LEAF {
       return joined<1, 1>(0, [&](int row) GDNSIM_LEAF {
         return exchanged<1, kChunk / kWidth>(
@@ -59,14 +78,33 @@ struct RowsOfOnes {
     for (int begin = kChunk; begin < K; begin += kChunk) sum += chunk(begin);
     return sum;
   }
+
+  static GDNSIM_LANE F first(const HeadStep& step, const F*, F decay, float* state) {
+    return sums(step.k, [=](int row, int i) GDNSIM_LEAF {
+      const F x = decay * load(state + row * K + i);
+      store(state + row * K + i, x);
+      return x;
+    });
+  }
+  template <bool kFmaUpdate>
+  static GDNSIM_LANE F second(const HeadStep& step, const F*, const float* u, float* state) {
+    const float* k = step.k;
+    float each[kGroup];  // a copy, which the state cannot overwrite
+    __builtin_memcpy(each, u, sizeof each);
+    return sums(step.q, [=, &each](int row, int i) GDNSIM_LEAF {
+      const F x = updated<kFmaUpdate>(load(state + row * K + i), load(k + i), all(each[row]));
+      store(state + row * K + i, x);
+      __builtin_prefetch(state + (2 * kGroup + row) * K + i);  // the hardware does not foresee jumps from row to row
+      return x;
+    });
+  }
 };
 
 /// FixedOrder<4, kFma, K / 4>: lanes of four consecutive elements. Four rows at a time: their fours are transposed, so that
 /// element j of each lies in one vector.
 template <int kK, bool kFma>
 struct RowsOfFours {
-  static constexpr int K = kK;
-  static constexpr bool kAskAhead = false;
+  static constexpr int K = kK, kGroup = 4;
 
   static constexpr int kMostSteps = kFewSteps;
   static constexpr int kPrepared = 8 * K / kWidth;
@@ -81,46 +119,67 @@ struct RowsOfFours {
       to[3] = spread<3>(part);
     }
   }
-  static const F* prepared_q(const F* prepared) { return prepared + 4 * K / kWidth; }
+  static GDNSIM_LANE F group_of(const float* values) { return all_fours(values); }
 
-  template <class Element>
-  static GDNSIM_LANE F sums(const float*, const F* y, const Element& element) {
-    const auto four_rows = [&](int row) GDNSIM_LEAF {
-      return exchanged<1, K / kWidth>(0, [&](int i) GDNSIM_LEAF {
-        F x[4];
+  /// Sums over a group, in every four lanes the same; `elements(i, x)` gives those from i on of each row, once for each i.
+  template <class Elements>
+  static GDNSIM_LANE F sums(const F* y, const Elements& elements) {
+    return crossed<kWidth / 2, 4>(exchanged<1, K / kWidth>(0, [&](int i) GDNSIM_LEAF {
+      F x[4];
+      elements(i * kWidth, x);
+      transpose_fours(x);
+      const F* at = y + 4 * i;
+      if constexpr (kFma) return fma(x[3], at[3], fma(x[2], at[2], fma(x[0], at[0], x[1] * at[1])));
+      return x[1] * at[1] + x[0] * at[0] + x[2] * at[2] + x[3] * at[3];
+    }));
+  }
+
+  static GDNSIM_LANE F first(const HeadStep&, const F* prepared, F decay, float* state) {
+    return sums(prepared, [=](int i, F(&x)[4]) GDNSIM_LEAF {
 #pragma GCC unroll 4
-        for (int j = 0; j < 4; ++j) x[j] = element(row + j, i * kWidth);
-        transpose_fours(x);
-        const F* at = y + 4 * i;
-        if constexpr (kFma) return fma(x[3], at[3], fma(x[2], at[2], fma(x[0], at[0], x[1] * at[1])));
-        return x[1] * at[1] + x[0] * at[0] + x[2] * at[2] + x[3] * at[3];
-      });
-    };
-    return joined<4, 4>(0, four_rows);
+      for (int row = 0; row < 4; ++row) {
+        x[row] = decay * load(state + row * K + i);
+        store(state + row * K + i, x[row]);
+      }
+    });
+  }
+  template <bool kFmaUpdate>
+  static GDNSIM_LANE F second(const HeadStep& step, const F* prepared, const float* u, float* state) {
+    const F each[] = {all(u[0]), all(u[1]), all(u[2]), all(u[3])};
+    return sums(prepared + 4 * K / kWidth, [&](int i, F(&x)[4]) GDNSIM_LEAF {
+      const F k = load(step.k + i);
+#pragma GCC unroll 4
+      for (int row = 0; row < 4; ++row) {
+        x[row] = updated<kFmaUpdate>(load(state + row * K + i), k, each[row]);
+        store(state + row * K + i, x[row]);
+      }
+    });
   }
 };
 
-/// kWidth rows of an f32 state. Two passes: S.k, then update and S.q; each takes the state times the decay, so that it is
-/// written once. A NaN among a row's new elements makes its sum one too: only then is it looked for.
+/// `rows` rows of an f32 state. The first pass leaves the state times the decay. A NaN among a row's new elements makes its sum one
+/// too: only then is it looked for.
 template <class Rows, bool kFmaUpdate>
-StepResult rows_step(const HeadStep& step, const F* prepared, F v, float* state) {
-  constexpr int K = Rows::K;
-  const F decay = all(step.decay);
-  const auto decayed = [=](int row, int i) GDNSIM_LEAF { return decay * load(state + row * K + i); };
-  const F dot_k = Rows::sums(step.k, prepared, decayed), u = (v - dot_k) * all(step.beta);
-  alignas(64) float each_u[kWidth];
-  store(each_u, u);
-  const float *k = step.k, *us = each_u;
-  const F out = Rows::sums(step.q, Rows::prepared_q(prepared), [=](int row, int i) GDNSIM_LEAF {
-    const F S = decayed(row, i), u_of_row = all(us[row]);
-    const F x = kFmaUpdate ? fma(load(k + i), u_of_row, S) : S + u_of_row * load(k + i);
-    store(state + row * K + i, x);
-    if (Rows::kAskAhead) __builtin_prefetch(state + (kWidth + row) * K + i);
-    return x;
-  });
-  if (__builtin_expect(any(out != out), 0))
-    for (int i = 0; i < kWidth * K; i += kWidth) store(state + i, canonical(load(state + i)));
-  return {dot_k, u, out};
+void rows_step(const HeadStep& step, const F* prepared, const RowValues& values, float* state, int rows) {
+  constexpr int K = Rows::K, kGroup = Rows::kGroup;
+  const F decay = all(step.decay), beta = all(step.beta);
+  I nan = I{};
+#pragma GCC unroll 1
+  for (int row = -kGroup; row < rows; row += kGroup) {
+    const int next = row + kGroup;
+    if (next < rows) {
+      const F dot_k = Rows::first(step, prepared, decay, state + next * K);
+      const F u = (Rows::group_of(values.v + next) - dot_k) * beta;
+      __builtin_memcpy(values.dot_k + next, &dot_k, 4 * kGroup);
+      __builtin_memcpy(values.u + next, &u, 4 * kGroup);
+    }
+    if (row < 0) continue;
+    const F out = Rows::template second<kFmaUpdate>(step, prepared, values.u + row, state + row * K);
+    __builtin_memcpy(values.out + row, &out, 4 * kGroup);
+    nan |= out != out;
+  }
+  if (__builtin_expect(any(nan), 0))
+    for (int i = 0; i < rows * K; i += kWidth) store(state + i, canonical(load(state + i)));
 }
 
 }  // namespace

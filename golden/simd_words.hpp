@@ -70,6 +70,13 @@ GDNSIM_LANE void store_words(DType type, std::byte* words, F x, std::int64_t cou
   store_words(type, part, x);
   __builtin_memcpy(words, part, static_cast<std::size_t>(count) * word_size(type));
 }
+/// Words of two bytes.
+GDNSIM_LANE void store16(std::byte* words, U x, std::int64_t count) {
+  if (count >= kWidth) return store16(words, x);
+  alignas(32) std::byte part[2 * kWidth];
+  store16(part, x);
+  __builtin_memcpy(words, part, static_cast<std::size_t>(count) * 2);
+}
 GDNSIM_LANE F load(const float* from, std::int64_t count) {
   return load_words(DType::f32, reinterpret_cast<const std::byte*>(from), count);
 }
