@@ -55,7 +55,8 @@ __device__ float conv_sum(const StepView& s, std::int64_t channel, std::int64_t 
     acc = add_product(s, acc, window, load(s.shape.act_type, s.params.conv_weight, channel * W + tap));
   }
   const bool bias_last = s.params.conv_bias != nullptr && s.rules.conv_bias == ConvBias::last;
-  return canonical(bias_last ? __fadd_rn(acc, bias) : acc);
+  const float sum = bias_last ? __fadd_rn(acc, bias) : acc;
+  return canonical(s.rules.conv_sum == ConvSum::act ? rounded_to(s.shape.act_type, sum) : sum);
 }
 
 __global__ void conv_kernel(StepView s) {
@@ -181,10 +182,11 @@ __device__ void recurrent_row(const StepView& s, std::int64_t at, std::int64_t i
   const auto query = [&](int j) { return q[j]; };
   const auto key = [&](int j) { return k[j]; };
 
+  float* held = s.held.S == nullptr ? nullptr : s.held.S + (at * s.shape.V + i) * s.shape.K;
   const auto decayed = [&](int j) {
-    return __fmul_rn(decay, load(s.shape.state_type, s.pool.recurrent, state_at + j));
+    return __fmul_rn(decay, s.held.read ? held[j] : load(s.shape.state_type, s.pool.recurrent, state_at + j));
   };
-  const float dot_k = dot(s.state_order, decayed, key, scratch);
+  const float dot_k = dot(k_order(s.state_order, i), decayed, key, scratch);
   const float u = __fmul_rn(__fsub_rn(v, dot_k), s.out.beta[at]);
   const auto updated = [&](int j) {
     return s.rules.update == Update::fma ? __fmaf_rn(k[j], u, decayed(j)) : __fadd_rn(decayed(j), __fmul_rn(u, k[j]));
@@ -194,6 +196,7 @@ __device__ void recurrent_row(const StepView& s, std::int64_t at, std::int64_t i
   const int lane = static_cast<int>(threadIdx.x) % kWarp;
   for (int j = lane; j < s.shape.K; j += kWarp) {
     const float S = updated(j);
+    if (s.held.write) held[j] = S;
     store(s.shape.state_type, s.pool.recurrent, state_at + j,
           s.rules.state_store == StateStore::bf16 ? rounded_to(DType::bf16, S) : S);
   }

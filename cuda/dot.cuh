@@ -1,4 +1,4 @@
-// Dot products by one warp in a contract's order (docs/arithmetic.md, rules D1-D6; Dot in contract.hpp).
+// Dot products by one warp in a contract's order (docs/arithmetic.md, rules D1-D7; Dot in contract.hpp).
 //
 // A row becomes `slots` numbers: one for each lane, or, with a fused first exchange, one for each pair of lanes. They
 // lie in shared memory, group by group. The 32 threads share the work of each stage; no number depends on which
@@ -100,6 +100,12 @@ __device__ inline void gather_sums(float* values, int groups, int width, int pad
     if (group < padded) values[group] = sum;
     __syncwarp();
   }
+}
+
+/// The order of S.k in V row v.
+__device__ inline DotOrder k_order(DotOrder order, std::int64_t v) {
+  if (v % kTileRows >= order.sequential_from) order.order = LaneOrder::sequential;
+  return order;
 }
 
 /// sum of x(i) * y(i), i < order.n. All 32 threads of a warp call it and get the result; `scratch` is the warp's own.

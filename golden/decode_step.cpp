@@ -1,6 +1,7 @@
 #include "decode_step.hpp"
 
 #include "gdnsim/clones.hpp"
+#include "norm_rows.hpp"
 
 namespace gdnsim::golden {
 namespace {
@@ -12,7 +13,7 @@ Row widen_all(DType type, const Bytes& words) {
 }
 
 DotContext dot_context(const Model& model, const Contract& contract, const StepPlan& plan) {
-  return {model.state_dtype, std::int64_t{plan.rows()} * model.HV, contract.multiprocessors};
+  return {model.state_dtype, plan.norm_rows(model.HV), contract.multiprocessors};
 }
 
 /// S = fma(k, u, S)
@@ -151,6 +152,7 @@ StepContext::StepContext(const Model& model_, const Weights& weights_, const Con
       scalar(contract_),
       qk_order(resolve(contract_.qk_dot, model_.K, dot_context(model_, contract_, plan_))),
       state_order(resolve(contract_.state_dot, model_.K, dot_context(model_, contract_, plan_))),
+      sequential_k_order(sequential_k(state_order)),
       norm_order(resolve(contract_.norm_dot, model_.V, dot_context(model_, contract_, plan_))) {}
 
 void conv_update(const StepContext& context, int row, std::int64_t begin, std::int64_t end, std::byte* conv,
@@ -173,6 +175,8 @@ void conv_update(const StepContext& context, int row, std::int64_t begin, std::i
     acc = add_product(context, acc, window, w.conv.col(tap).segment(begin, n));
   }
   if (bias && !bias_first) acc = acc + w.conv_bias.segment(begin, n);
+  if (context.contract.conv_sum == ConvSum::act)
+    acc = acc.unaryExpr([&](float x) { return rounded_to(model.act_dtype, x); }).eval();
   canonicalise(acc);
   values.conv_acc.segment(here, n) = acc;
 
@@ -246,7 +250,9 @@ void recurrent_head(const StepContext& context, int row, int head, std::byte* st
       widen(model.state_dtype, state, i * K, K, S.data());
 
     S = decay * S;
-    const float dot_k = dot(context.state_order, S.data(), k.data());
+    const DotOrder& k_order =
+        is_sequential_k(context.state_order, i) ? context.sequential_k_order : context.state_order;
+    const float dot_k = dot(k_order, S.data(), k.data());
     const float u = (v - dot_k) * beta;
     if (contract.update == Update::multiply_add)
       S = S + u * k;
@@ -265,37 +271,14 @@ void recurrent_head(const StepContext& context, int row, int head, std::byte* st
 
 void gated_norm(const StepContext& context, int row, int head, Values& values) {
   const Model& model = context.model;
-  const Scalar& f = context.scalar;
   const DType act = model.act_dtype;
   const std::int64_t V = model.V, at = 1LL * row * model.HV + head;
-  const Row& w = context.weights.norm;
   Row o(V), z(V);
   widen(act, values.core_out.data(), at * V, V, o.data());
   widen(act, context.inputs.z.data(), at * V, V, z.data());
 
-  const Row gate =
-      z.unaryExpr([&](float x) { return model.norm_gate == NormGate::silu ? x * f.sigmoid(x) : f.sigmoid(x); });
-  if (context.contract.norm == Norm::gate_first) o = o * gate;
-
-  const float mean = f.div(dot(context.norm_order, o.data(), o.data()), static_cast<float>(V));
-  const float under_root = mean + *model.norm_eps;
-  const float rstd = context.contract.rstd == Rstd::rsqrt ? f.rsqrt(under_root) : f.div(1.0f, f.sqrt(under_root));
-  values.rstd[at] = canonical(rstd);
-
-  const auto to_act = [act](float x) { return rounded_to(act, x); };
-  switch (context.contract.norm) {
-    case Norm::vllm:
-      o = ((o * rstd) * w) * gate;
-      break;
-    case Norm::gate_first:
-      o = (o * rstd) * w;
-      break;
-    case Norm::hf:
-      o = (o * rstd).unaryExpr(to_act).eval();
-      o = (o * w).unaryExpr(to_act).eval();
-      o = o * gate;
-      break;
-  }
+  const NormRules rules{context.scalar, context.contract, context.norm_order, act, model.norm_gate, *model.norm_eps};
+  values.rstd[at] = canonical(norm_row(rules, o, &z, context.weights.norm));
   store_row(act, values.norm_out.data(), at * V, V, o.data());
 }
 

@@ -41,7 +41,7 @@ struct StepContext {
   const StepPlan& plan;
   const StepInputs& inputs;
   const Scalar scalar;
-  const DotOrder qk_order, state_order, norm_order;
+  const DotOrder qk_order, state_order, sequential_k_order, norm_order;
 };
 
 /// Conv update of channels [begin, end) of an active row: conv_acc, conv_out, and the window `conv` [W-1, dim] rolled.

@@ -8,6 +8,7 @@
 #include "decode_step.hpp"
 #include "gdnsim/error.hpp"
 #include "levels.hpp"
+#include "norm_rows.hpp"
 #include "window.hpp"
 
 namespace gdnsim {
@@ -83,6 +84,11 @@ class Golden final : public Backend {
       window_->run(args.layer, layer.weights, layer.norm, *host, items);
       items.clear();
     }
+  }
+
+  void norm(const NormArgs& args, NormOutputs& outputs) override {
+    require_defined(args);
+    golden::norm_rows(args, threads_, outputs);
   }
 
  private:

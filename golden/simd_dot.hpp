@@ -38,6 +38,14 @@ struct SamePair {
   GDNSIM_LANE Pair<F> operator[](int i) const { return {all(a[i]), all(b[i])}; }
 };
 
+// ---- S.k in sequence (rule D7): order.hpp's functions, which a linker would share ----
+
+GDNSIM_LANE bool is_sequential(const DotOrder& order, int v) { return v % kTileRows >= order.sequential_from; }
+GDNSIM_LANE DotOrder in_sequence(DotOrder order) {
+  order.order = LaneOrder::sequential;
+  return order;
+}
+
 // ---- any order (rules D1-D6); `lanes` and `sums` are scratch ----
 
 template <class Y>

@@ -3,7 +3,7 @@
 #pragma once
 
 #include "simd_dot.hpp"
-#include "simd_functions.hpp"
+#include "simd_nearly.hpp"
 
 namespace gdnsim::golden {
 namespace {
@@ -34,14 +34,14 @@ GDNSIM_LANE void store_fresh(DType from, DType to, const std::byte* x, std::byte
     store_words(to, column, value, count);
 }
 
-/// The sum over the taps for `kWidth` channels of one step, or the `rest` of them (the number is a constant wherever it can be);
-/// their window rolls.
-template <DType kConv, DType kAct, bool kWhole>
+/// The sum over the taps for `kWidth` channels of one step, or the `rest` of them; their window rolls. What can be is a constant:
+/// the number of channels, and that of the taps (0: any).
+template <DType kConv, DType kAct, bool kWhole, int kTaps>
 GDNSIM_LANE F conv_sum(const ConvJob& job, const ConvStep& step, std::int64_t channel, std::int64_t rest) {
   const std::int64_t count = kWhole ? kWidth : rest;
   const Rules& rules = *step.rules;
   const Contract& contract = *rules.contract;
-  const int W = rules.model->W;
+  const int W = kTaps > 0 ? kTaps : rules.model->W;
   const ConvProduct product = product_of(rules);
   const std::size_t word = word_size(kConv), bytes = static_cast<std::size_t>(count) * word;
   const auto column = [&](std::byte* window, int j)
@@ -53,14 +53,17 @@ GDNSIM_LANE F conv_sum(const ConvJob& job, const ConvStep& step, std::int64_t ch
   const F bias = job.bias != nullptr ? load(job.bias + channel, count) : F{};
   const bool bias_first = contract.conv_bias == ConvBias::first;
   F acc = bias_first ? bias : F{};
+#pragma GCC unroll 4
   for (int i = 0; i < W; ++i) {
     const int tap = contract.conv_taps == ConvTaps::oldest_first ? i : W - 1 - i;
     const F window = load_words(kConv, tap == W - 1 ? fresh : column(job.window, tap), count);
     acc = add_product(product, kConv, acc, window, load(job.weight + tap * job.dim + channel, count));
   }
   if (job.bias != nullptr && !bias_first) acc = acc + bias;
+  if (contract.conv_sum == ConvSum::act) acc = rounded_to(kAct, acc);
   if (step.acc != nullptr) store(step.acc + channel, acc, count);
 
+#pragma GCC unroll 4
   for (int j = 0; j + 2 < W; ++j) __builtin_memcpy(column(job.window, j), column(job.window, j + 1), bytes);
   __builtin_memcpy(column(job.window, W - 2), fresh, bytes);
   if (step.window != nullptr)
@@ -70,30 +73,64 @@ GDNSIM_LANE F conv_sum(const ConvJob& job, const ConvStep& step, std::int64_t ch
 
 constexpr int kVectors = 16;  // that go through the activation together
 
-template <DType kConv, DType kAct>
-void conv_step(const ConvJob& job, const ConvStep& step, std::int64_t begin) {
-  const bool silu = step.rules->model->activation == Activation::silu;
-  F acc[kVectors], x[kVectors];
+/// acc through SiLU into words, as the contract has it.
+template <DType kAct>
+__attribute__((noinline)) void store_exact_silu(const Rules& rules, const F* acc, unsigned which, std::byte* out,
+                                                std::int64_t rest) {
+  F y[kVectors], x[kVectors];
   int n = 0;
-  std::int64_t channel = begin;
-  for (; n < kVectors && channel + kWidth <= job.end; channel += kWidth)
-    acc[n++] = conv_sum<kConv, kAct, true>(job, step, channel, 0);
-  if (n < kVectors && channel < job.end) acc[n++] = conv_sum<kConv, kAct, false>(job, step, channel, job.end - channel);
-  if (silu) {
-    for (int i = 0; i < n; ++i) x[i] = acc[i];
-    over_one_plus_exp(*step.rules, acc, x, n);
-  }
-  for (int i = 0; i < n; ++i) {
-    const std::int64_t at = begin + i * kWidth;
-    store_words(kAct, step.out + static_cast<std::size_t>(at) * word_size(kAct), acc[i], job.end - at);
+  for (unsigned left = which; left != 0; left &= left - 1) y[n] = x[n] = acc[__builtin_ctz(left)], ++n;
+  over_one_plus_exp(rules, y, x, n);
+  n = 0;
+  for (unsigned left = which; left != 0; left &= left - 1) {
+    const std::int64_t first = __builtin_ctz(left) * kWidth;
+    store_words(kAct, out + static_cast<std::size_t>(first) * word_size(kAct), y[n++], rest - first);
   }
 }
 
-template <DType kConv, DType kAct>
+/// `out` is where the first lane goes, `rest` what is left from there on.
+template <DType kAct>
+GDNSIM_LANE void store_silu(const Rules& rules, const F* acc, int n, std::byte* out, std::int64_t rest) {
+  unsigned open = (1u << n) - 1;  // vectors that are not known yet
+  if constexpr (kAct == DType::bf16) {
+    open = 0;
+#pragma GCC unroll 2
+    for (int i = 0; i < n; ++i) {
+      const NearlyWords y = nearly_words(acc[i] / one_plus_exp_nearly(acc[i]), acc[i]);
+      store16(out + i * kWidth * 2, y.word, rest - i * kWidth);
+      open |= unsigned{any(y.open)} << i;
+    }
+  }
+  if (open != 0) store_exact_silu<kAct>(rules, acc, open, out, rest);
+}
+
+template <DType kConv, DType kAct, int kTaps>
+void conv_step(const ConvJob& job, const ConvStep& step, std::int64_t begin) {
+  F acc[kVectors];
+  int n = 0;
+  std::int64_t channel = begin;
+  for (; n < kVectors && channel + kWidth <= job.end; channel += kWidth)
+    acc[n++] = conv_sum<kConv, kAct, true, kTaps>(job, step, channel, 0);
+  if (n < kVectors && channel < job.end)
+    acc[n++] = conv_sum<kConv, kAct, false, kTaps>(job, step, channel, job.end - channel);
+  std::byte* out = step.out + static_cast<std::size_t>(begin) * word_size(kAct);
+  const std::int64_t rest = job.end - begin;
+  if (step.rules->model->activation == Activation::silu) return store_silu<kAct>(*step.rules, acc, n, out, rest);
+  for (std::int64_t i = 0; i < n; ++i)
+    store_words(kAct, out + static_cast<std::size_t>(i * kWidth) * word_size(kAct), acc[i], rest - i * kWidth);
+}
+
+template <DType kConv, DType kAct, int kTaps>
 void conv_of(const ConvJob& job) {
   for (const ConvStep* step = job.step; step != job.step + job.steps; ++step)
     for (std::int64_t channel = job.begin; channel < job.end; channel += kVectors * kWidth)
-      conv_step<kConv, kAct>(job, *step, channel);
+      conv_step<kConv, kAct, kTaps>(job, *step, channel);
+}
+template <DType kConv, DType kAct>
+void conv_of(const ConvJob& job) {
+  if (kConv == DType::bf16 && kAct == DType::bf16 && job.step->rules->model->W == 4)
+    return conv_of<kConv, kAct, 4>(job);
+  conv_of<kConv, kAct, 0>(job);
 }
 
 void run_conv(const ConvJob& job) {
@@ -191,11 +228,9 @@ void run_gates(const GatesJob& job) {
 
 // ---- gated norm (rules N1-N6) ----
 
-/// Weight, then gate, in the convention's order and roundings.
-GDNSIM_LANE F gated(Norm norm, DType act, F o, F rstd, F weight, F gate) {
-  if (norm == Norm::vllm) return ((o * rstd) * weight) * gate;
-  if (norm == Norm::gate_first) return (o * rstd) * weight;
-  return rounded_to(act, rounded_to(act, o * rstd) * weight) * gate;
+/// What the gate multiplies; under `gate_first` the result, with a gated o.
+GDNSIM_LANE F ungated(Norm norm, DType act, F o, F rstd, F weight) {
+  return norm == Norm::hf ? rounded_to(act, rounded_to(act, o * rstd) * weight) : (o * rstd) * weight;
 }
 
 /// z * sigmoid(z), or sigmoid(z).
@@ -210,28 +245,71 @@ void sigmoid_gate(const Rules& rules, F* z, int n) {
   }
 }
 
-void run_norm(const NormJob& job) {
+F rstd_of(const NormJob& job, const F* o, F* scratch) {
   const Rules& rules = *job.rules;
-  const Model& model = *rules.model;
-  const Norm norm = rules.contract->norm;
-  const int V = model.V;
-  F *o = reinterpret_cast<F*>(job.scratch), *gate = o + V, *scratch = gate + V;
-  load_tile(model.act_dtype, job.o, V, job.heads, o);
-  if (job.out != nullptr || norm == Norm::gate_first) {
-    load_tile(model.act_dtype, job.z, V, job.heads, gate);
-    sigmoid_gate(rules, gate, V);
-  }
-  if (norm == Norm::gate_first)
-    for (int i = 0; i < V; ++i) o[i] = o[i] * gate[i];
-
-  const F mean = divide(rules, squares(rules.norm_order, o, scratch), all(static_cast<float>(V)));
+  const F mean = divide(rules, squares(rules.norm_order, o, scratch), all(static_cast<float>(rules.model->V)));
   const F under_root = mean + all(rules.norm_eps);
   const F rstd = rules.contract->rstd == Rstd::rsqrt ? rsqrt_of(rules, under_root)
                                                      : divide(rules, all(1.0f), sqrt_of(rules, under_root));
   if (job.rstd != nullptr) store(job.rstd, rstd, job.heads);
+  return rstd;
+}
+
+/// Weight and gate for up to kVectors of one head's elements as they lie, bf16; `at` counts from job.o.
+void gate_elements(const NormJob& job, std::int64_t at, int first, F rstd) {
+  const Rules& rules = *job.rules;
+  const bool silu = rules.model->norm_gate == NormGate::silu;
+  F o[kVectors], z[kVectors];
+  int place[kVectors], open = 0;  // vectors that are not known yet
+  const int end = first + kVectors * kWidth < rules.model->V ? first + kVectors * kWidth : rules.model->V;
+  for (int i = first; i < end; i += kWidth) {
+    const int count = rules.model->V - i;
+    const F x = load_words(DType::bf16, job.z + (at + i) * 2, count), one = all(1.0f);
+    const F y = ungated(rules.contract->norm, DType::bf16, load_words(DType::bf16, job.o + (at + i) * 2, count), rstd,
+                        load(job.weight + i, count));
+    const NearlyWords words = nearly_words(y * ((silu ? x : one) / one_plus_exp_nearly(x)), x);
+    store16(job.out + (at + i) * 2, words.word, count);
+    if (__builtin_expect(!any(words.open), 1)) continue;
+    o[open] = y, z[open] = x, place[open++] = i;
+  }
+  if (open == 0) return;
+  sigmoid_gate(rules, z, open);
+  for (int j = 0; j < open; ++j)
+    store_words(DType::bf16, job.out + (at + place[j]) * 2, o[j] * z[j], rules.model->V - place[j]);
+}
+
+/// Any act, any convention: on tiles.
+void gate_tile(const NormJob& job, F* o, F* gate, F* scratch) {
+  const Rules& rules = *job.rules;
+  const Model& model = *rules.model;
+  const bool gate_first = rules.contract->norm == Norm::gate_first;
+  if (job.out != nullptr || gate_first) {
+    load_tile(model.act_dtype, job.z, model.V, job.heads, gate);
+    sigmoid_gate(rules, gate, model.V);
+  }
+  if (gate_first)
+    for (int i = 0; i < model.V; ++i) o[i] = o[i] * gate[i];
+  const F rstd = rstd_of(job, o, scratch);
   if (job.out == nullptr) return;
-  for (int i = 0; i < V; ++i) o[i] = gated(norm, model.act_dtype, o[i], rstd, all(job.weight[i]), gate[i]);
-  store_tile(model.act_dtype, job.out, V, job.heads, o);
+  for (int i = 0; i < model.V; ++i) {
+    o[i] = ungated(rules.contract->norm, model.act_dtype, o[i], rstd, all(job.weight[i]));
+    if (!gate_first) o[i] = o[i] * gate[i];
+  }
+  store_tile(model.act_dtype, job.out, model.V, job.heads, o);
+}
+
+void run_norm(const NormJob& job) {
+  const Rules& rules = *job.rules;
+  const Model& model = *rules.model;
+  F *o = reinterpret_cast<F*>(job.scratch), *gate = o + model.V, *scratch = gate + model.V;
+  load_tile(model.act_dtype, job.o, model.V, job.heads, o);
+  if (model.act_dtype != DType::bf16 || rules.contract->norm == Norm::gate_first)
+    return gate_tile(job, o, gate, scratch);
+  const F rstd = rstd_of(job, o, scratch);
+  if (job.out == nullptr) return;
+  for (int head = 0; head < job.heads; ++head)
+    for (int first = 0; first < model.V; first += kVectors * kWidth)
+      gate_elements(job, std::int64_t{head} * model.V, first, all(rstd[head]));
 }
 
 }  // namespace

@@ -14,7 +14,7 @@ constexpr int kTiles = 2;  // at hand at a time: the end of one's step and the o
 std::int64_t recurrent_scratch(const Rules& rules) {
   const std::int64_t K = rules.model->K;
   const std::int64_t tiles = kTiles * K + dot_scratch(rules.state_order);
-  const std::int64_t rows = K + kFewSteps * (8 * K / kWidth);
+  const std::int64_t rows = K + kFewSteps * (8 * K / kWidth) + 4 * (rules.model->V / kWidth);
   return tiles > rows ? tiles : rows;
 }
 
@@ -87,7 +87,7 @@ struct TileRun {
   StepResult one_step(int i, const HeadStep& step, const HeadStep* next) {
     F* s = S + i * job.K;
     const F v = value_of(tile[i], step);
-    if (passes == nullptr) return any_step(step, job.K, v, s, scratch);
+    if (passes == nullptr) return any_step(step, job.K, tile[i].first, v, s, scratch);
     const F dot = begun ? dot_k[i] : passes->first(step, job.K, s), u = (v - dot) * all(step.beta);
     if (next == nullptr) return {dot, u, passes->second(step, job.K, u, s)};
     const Pair<F> sums = passes->both(step, *next, job.K, u, s);
@@ -106,26 +106,36 @@ struct TileRun {
 
 // ---- rows ----
 
-/// Whole groups of kWidth rows through all steps.
+/// Rows [first, first + rows) of a job, whole tiles, through one step; `tile` [K] is scratch.
+template <class Rows, bool kFmaUpdate>
+void run_rows_of(const HeadJob& job, const HeadStep& step, const F* prepared, int first, int rows,
+                 const RowValues& values, F* tile) {
+  const std::size_t bytes = static_cast<std::size_t>(rows) * row_bytes(job);
+  std::byte* const state = state_of(tile_of(job, first), job.state);
+  for (int i = 0; i < rows; i += kWidth) store(values.v + i, value_of(tile_of(job, first + i), step));
+  rows_step<Rows, kFmaUpdate>(step, prepared, values, reinterpret_cast<float*>(state), rows);
+  for (int i = 0; i < rows; i += kWidth)
+    store_result(tile_of(job, first + i), step, {load(values.dot_k + i), load(values.u + i), load(values.out + i)});
+  if (step.state != nullptr) __builtin_memcpy(state_of(tile_of(job, first), step.state), state, bytes);
+  if (step.digest == nullptr) return;
+  for (int i = 0; i < rows; i += kWidth) {
+    load_tile(job.state_dtype, state + static_cast<std::size_t>(i) * row_bytes(job), job.K, kWidth, tile);
+    add_digest(job, tile_of(job, first + i), step, tile);
+  }
+}
+
+/// All rows through one step; or a tile through all steps, then the next.
 template <class Rows, bool kFmaUpdate>
 void run_rows(const HeadJob& job) {
-  F* const scratch = reinterpret_cast<F*>(job.scratch);
-  F* const prepared = scratch + job.K;
+  F* const tile = reinterpret_cast<F*>(job.scratch);
+  F* const prepared = tile + job.K;
+  float* const v = reinterpret_cast<float*>(prepared + kFewSteps * Rows::kPrepared);
+  const RowValues values{v, v + job.rows, v + 2 * job.rows, v + 3 * job.rows};
   for (int i = 0; i < job.steps; ++i) Rows::prepare(job.step[i], prepared + i * Rows::kPrepared);
-  for (int first = 0; first < job.rows; first += kWidth) {
-    const HeadJob tile = tile_of(job, first);
-    std::byte* state = state_of(tile, job.state);
-    for (int i = 0; i < job.steps; ++i) {
-      const HeadStep& step = job.step[i];
-      const StepResult result = rows_step<Rows, kFmaUpdate>(step, prepared + i * Rows::kPrepared, value_of(tile, step),
-                                                            reinterpret_cast<float*>(state));
-      store_result(tile, step, result);
-      if (step.state != nullptr) __builtin_memcpy(state_of(tile, step.state), state, kWidth * row_bytes(job));
-      if (step.digest == nullptr) continue;
-      load_tile(job.state_dtype, state, job.K, kWidth, scratch);
-      add_digest(job, tile, step, scratch);
-    }
-  }
+  const int rows = job.steps == 1 ? job.rows : kWidth;
+  for (int first = 0; first < job.rows; first += rows)
+    for (int i = 0; i < job.steps; ++i)
+      run_rows_of<Rows, kFmaUpdate>(job, job.step[i], prepared + i * Rows::kPrepared, first, rows, values, tile);
 }
 
 struct RowsKernel {
@@ -140,6 +150,7 @@ const RowsKernel* rows_for(const Rules& rules) {
   if (rules.model->state_dtype != DType::f32 || rules.contract->state_store == StateStore::bf16) return nullptr;
   const bool fma_update = rules.contract->update == Update::fma;
   const DotOrder& order = rules.state_order;
+  if (order.sequential_from < kTileRows) return nullptr;
   if (FixedOrder<1, false, 32>::is(order) && !fma_update) {
     if (order.n == 128) return &kRowsKernel<RowsOfOnes<128>, false>;
     if (order.n == 64) return &kRowsKernel<RowsOfOnes<64>, false>;

@@ -12,12 +12,21 @@ struct StepResult {
   F dot_k, u, out;
 };
 
-/// Any contract.
-StepResult any_step(const HeadStep& step, int K, F v, F* S, F* scratch) {
+/// S.k of the V rows from `first` on, some of which may be sequential.
+F any_dot_k(const DotOrder& order, int first, const F* S, const float* k, F* scratch) {
+  I sequential = I{};
+  for (int i = 0; i < kWidth; ++i) sequential[i] = is_sequential(order, first + i) ? -1 : 0;
+  if (!any(sequential)) return dot(order, S, Same{k}, scratch);
+  const F in_order = dot(in_sequence(order), S, Same{k}, scratch);
+  return any(~sequential) ? (sequential != I{} ? in_order : dot(order, S, Same{k}, scratch)) : in_order;
+}
+
+/// Any contract; `first` is the number of the tile's first V row.
+StepResult any_step(const HeadStep& step, int K, int first, F v, F* S, F* scratch) {
   const Rules& rules = *step.rules;
   const F decay = all(step.decay);
   for (int i = 0; i < K; ++i) S[i] = decay * S[i];
-  const F dot_k = dot(rules.state_order, S, Same{step.k}, scratch);
+  const F dot_k = any_dot_k(rules.state_order, first, S, step.k, scratch);
   const F u = (v - dot_k) * all(step.beta);
   if (rules.contract->update == Update::fma)
     for (int i = 0; i < K; ++i) S[i] = fma(all(step.k[i]), u, S[i]);
@@ -109,6 +118,7 @@ const Passes* fixed_for(const Rules& rules) {
 
 /// Null where the compiler knows none.
 const Passes* passes_for(const Rules& rules) {
+  if (rules.state_order.sequential_from < kTileRows) return nullptr;
   using Maker = const Passes* (*)(const Rules&);
   constexpr Maker kMakers[] = {
       fixed_for<FixedOrder<1, false, 32>, false>,  // golden

@@ -89,8 +89,7 @@ void Window::begin(int layer, const Weights& weights, bool norm, HostPool& pool,
 
 /// Steps with the same contract and rows share their rules.
 const Rules& Window::rules_of(const WindowItem& item) {
-  const DotContext launch{model_.state_dtype, std::int64_t{item.plan.rows()} * model_.HV,
-                          item.contract.multiprocessors};
+  const DotContext launch{model_.state_dtype, item.plan.norm_rows(model_.HV), item.contract.multiprocessors};
   const DotOrder norm_order = resolve(item.contract.norm_dot, model_.V, launch);
   for (const Rules& rules : rules_)
     if (rules.contract == &item.contract && rules.norm_order == norm_order) return rules;

@@ -136,6 +136,34 @@ std::vector<const Contract*> choose_for_path(const Search& s, Path path, const S
   return best;
 }
 
+/// Elements that a path's probe leaves different under the contract chosen for it.
+std::uint64_t left_different(const ContractChoice& choice, Path path) {
+  const auto is_chosen = [&](const Candidate& c) { return c.path == path && c.name == choice.contracts.of(path).name; };
+  return std::ranges::find_if(choice.tried, is_chosen)->differing;
+}
+
+/// A later path's probe starts from the state that the earlier path's contract makes. Where several are level there, each of
+/// them makes it, until one leaves nothing different; that one moves to the front of `earlier`.
+std::vector<const Contract*> choose_for_later_path(const Search& s, Path path, const Slice& slice, Path earlier_path,
+                                                   std::vector<const Contract*>& earlier, ContractChoice& choice) {
+  ContractChoice best;
+  std::vector<const Contract*> found;
+  const Contract* from = nullptr;
+  for (const Contract* contract : earlier) {
+    ContractChoice attempt = choice;
+    set_path(attempt.contracts, earlier_path, *contract);
+    std::vector<const Contract*> here = choose_for_path(s, path, slice, attempt);
+    if (from != nullptr && left_different(attempt, path) >= left_different(best, path)) continue;
+    from = contract, best = std::move(attempt), found = std::move(here);
+    if (left_different(best, path) == 0) break;
+  }
+  if (from != earlier.front()) best.chosen_by += "; run from the state that " + from->name + " leaves";
+  const auto at = std::ranges::find(earlier, from);
+  std::rotate(earlier.begin(), at, at + 1);
+  choice = std::move(best);
+  return found;
+}
+
 /// Every pair that the first steps leave possible, those that go together (contract_set) first.
 std::vector<ContractSet> pairs_of(const std::vector<const Contract*>& decode,
                                   const std::vector<const Contract*>& mixed) {
@@ -163,8 +191,11 @@ ContractChoice choose_contract(Stream& stream, Recording& recording, Backend& ba
   ContractChoice choice;
   choice.chosen_by = "auto, by the recorded bits";
   std::vector<const Contract*> of_path[2];
-  for (const Probe& probe : probes)
-    of_path[static_cast<int>(probe.path)] = choose_for_path(search, probe.path, slice, choice);
+  std::vector<const Contract*>& first = of_path[static_cast<int>(probes[0].path)];
+  first = choose_for_path(search, probes[0].path, slice, choice);
+  if (probes.size() == 2)
+    of_path[static_cast<int>(probes[1].path)] =
+        choose_for_later_path(search, probes[1].path, slice, probes[0].path, first, choice);
   std::vector<ContractSet> pairs;
   if (probes.size() == 2)
     pairs = pairs_of(of_path[0], of_path[1]);

@@ -71,6 +71,7 @@ std::vector<Field> make_fields() {
   f.push_back(word_field("conv_product", &Contract::conv_product, {"rounded", "f32", "fma", "rounded-or-fma"}));
   f.push_back(word_field("conv_taps", &Contract::conv_taps, {"oldest-first", "newest-first"}));
   f.push_back(word_field("conv_bias", &Contract::conv_bias, {"first", "last"}));
+  f.push_back(word_field("conv_sum", &Contract::conv_sum, {"f32", "act"}));
   f.push_back(word_field("exp", &Contract::exp, {"exact", "ex2"}));
   f.push_back(word_field("div", &Contract::div, {"ieee", "full", "reciprocal"}));
   f.push_back(word_field("sqrt", &Contract::sqrt, {"ieee", "approx"}));
@@ -84,6 +85,8 @@ std::vector<Field> make_fields() {
   f.push_back(word_field("scale", &Contract::scale, {"after", "before"}));
   add_dot(f, "qk_dot", &Contract::qk_dot);
   add_dot(f, "state_dot", &Contract::state_dot);
+  f.push_back(
+      dot_field("state_dot", &Contract::state_dot, "sequential_k", &Dot::sequential_k, {"none", "all", "last-pass"}));
   f.push_back(word_field("update", &Contract::update, {"multiply-add", "fma"}));
   f.push_back(word_field("state_store", &Contract::state_store, {"declared", "bf16"}));
   f.push_back(word_field("head_map", &Contract::head_map, {"grouped", "tiled"}));
@@ -147,6 +150,13 @@ Contract mixed_of(Contract c) {
   return c;
 }
 
+/// The kernel that computes the gates as well (rule T12): vLLM 0.26 on sends the decode rows of a mixed step through it.
+Contract gating_of(Contract mixed) {
+  mixed.name = "triton-sm90-mixed-gating";
+  mixed.state_dot.sequential_k = SequentialK::last_pass;
+  return mixed;
+}
+
 /// vLLM 0.2x-0.3x replaces FLA's row kernel for the gated norm by a tiled one (rule N4).
 Contract with_tiled_norm(Contract c) {
   c.name += "-tiled-norm";
@@ -166,8 +176,15 @@ Contract without_fma(Contract c) {
 }
 
 std::vector<Contract> make_presets() {
-  const Contract decode = triton_sm90(), mixed = mixed_of(decode);
-  return {Contract{}, decode, mixed, with_tiled_norm(decode), with_tiled_norm(mixed), without_fma(decode)};
+  const Contract decode = triton_sm90(), mixed = mixed_of(decode), gating = gating_of(mixed);
+  return {Contract{},
+          decode,
+          mixed,
+          with_tiled_norm(decode),
+          with_tiled_norm(mixed),
+          without_fma(decode),
+          gating,
+          with_tiled_norm(gating)};
 }
 
 // ---- the text form ----
@@ -277,7 +294,9 @@ std::vector<std::string> contract_field_values(std::string_view name) {
   return {field.words.begin(), field.words.end()};
 }
 
-bool added_later(std::string_view field) { return field == "decay"; }
+bool added_later(std::string_view field) {
+  return field == "decay" || field == "state_dot.sequential_k" || field == "conv_sum";
+}
 
 void set_contract_field(Contract& contract, std::string_view name, std::string_view value) {
   const Field& field = field_named(name);
@@ -355,6 +374,9 @@ std::string undefined_because(const Contract& contract, const Model& model) {
     if (dot->exchange == Exchange::fused && (dot->lane != Lane::one || dot->group < 2 || dot->group > 128))
       return "contract '" + contract.name + "': a fused exchange needs lanes of 1 and groups of 2 to 128";
   if (contract.shapes == Shapes::any) return "";
+  if (contract.state_dot.sequential_k == SequentialK::last_pass &&
+      static_cast<int>(512 / size_of(model.state_dtype)) < model.K)
+    return "contract '" + contract.name + "' is not defined for K = 256 with an f32 state: a row then takes two warps";
   const bool widths = is_triton_width(model.K) && is_triton_width(model.V) &&
                       (contract.shapes != Shapes::triton_v128 || model.V == 128);
   if (widths && model.act_dtype == DType::bf16) return "";

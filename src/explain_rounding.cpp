@@ -15,6 +15,7 @@ const std::map<std::string, std::string>& ids() {
   static const std::map<std::string, std::string> table = {{"conv_product", "conv-product"},
                                                            {"conv_taps", "conv-taps"},
                                                            {"conv_bias", "bias-order"},
+                                                           {"conv_sum", "conv-product"},
                                                            {"exp", "exp"},
                                                            {"negate", "exp"},
                                                            {"div", "div"},
@@ -39,6 +40,7 @@ Tap first_tap_of(const std::string& field) {
   static const std::map<std::string, Tap> table = {{"conv_product", Tap::conv_acc},
                                                    {"conv_taps", Tap::conv_acc},
                                                    {"conv_bias", Tap::conv_acc},
+                                                   {"conv_sum", Tap::conv_acc},
                                                    {"exp", Tap::conv_out},
                                                    {"div", Tap::conv_out},
                                                    {"negate", Tap::conv_out},
@@ -108,6 +110,10 @@ std::vector<Variant> single_fields(const Scene& scene, const Contract& expected,
     if ((contract.*dot).exchange == Exchange::plain) add(contract);
     contract = expected;
     for (const Contract& preset : contract_presets()) contract.*dot = preset.*dot, add(contract);
+    contract = expected;  // other rows whose S.k is in order
+    for (SequentialK rows : {SequentialK::none, SequentialK::all, SequentialK::last_pass})
+      if (dot == &Contract::state_dot && expected.state_dot.order == LaneOrder::swapped)
+        contract.state_dot.sequential_k = rows, add(contract);
     if (!all_dots) continue;
     for (const auto& set : fitting::dot_dimension(name, dot, n, context).values) {
       contract = expected;

@@ -2,6 +2,7 @@
 #pragma once
 
 #include <functional>
+#include <limits>
 #include <map>
 #include <memory>
 #include <optional>
@@ -29,13 +30,18 @@ using Still = std::map<std::int32_t, Words>;
 /// `to` with the named part taken from `from`.
 void take(Part part, const Words& from, Words& to);
 
-/// One row of one tap of one step, or one part of a snapshot: the grain at which trials are judged.
+/// One row of one tap of one step, one part of a snapshot, or a block's digest around an event: the grain at which trials are
+/// judged.
 struct Unit {
   std::int64_t step;
   Tap tap;
-  int row;             // -1: a block that no row of the step named
-  std::int32_t block;  // -1: an inactive row
-  auto key() const { return std::tuple(step, tap, row < 0 ? 1 << 30 : row, block); }
+  int row;                  // -1: a block that no row of the step named
+  std::int32_t block;       // -1: an inactive row
+  std::int64_t event = -1;  // before (2n) or after (2n + 1) event n of the stream; -1: none
+  auto key() const {
+    constexpr std::int64_t rows = std::numeric_limits<std::int64_t>::max();  // after every event
+    return std::tuple(step, event < 0 ? rows : event, tap, row < 0 ? 1 << 30 : row, block);
+  }
   bool operator<(const Unit& other) const { return key() < other.key(); }
   bool operator==(const Unit& other) const { return key() == other.key(); }
 };
@@ -98,8 +104,11 @@ struct Twist {
 struct Hypothesis {
   std::vector<Mechanism> mechanisms;
   std::vector<Twist> twists;
-  bool whole = false;                             // acts from the first step on, so it runs from there
-  const Contract* rounds = nullptr;               // a contract hypothesis: the contract that holds within the scope
+  bool whole = false;  // acts from the first step on, so it runs from there
+  // Where a row went on from another moment of its sequence: how many tokens from the right one the state and the window were.
+  std::optional<std::int64_t> state_at{}, window_at{};
+  std::function<std::string()> more;  // what is said besides when it is reported: too dear to find out for each
+  const Contract* rounds = nullptr;   // a contract hypothesis: the contract that holds within the scope
   std::function<Hypothesis(const Where&)> again;  // the same elsewhere, where that makes sense
   const Mechanism& mechanism() const { return mechanisms.front(); }
 };

@@ -12,6 +12,7 @@ namespace {
 DotOrder plain(DotOrder order) {
   if (order.lane == 1) order.order = LaneOrder::sequential, order.product = Product::rounded;
   if (order.exchange == Exchange::fused) order.product = Product::rounded;
+  if (order.order == LaneOrder::sequential) order.sequential_from = kTileRows;
   if (order.lanes <= order.group) order.groups = Tree::sequential;
   if (order.lanes == 1 && order.exchange == Exchange::plain) order.tree = Tree::sequential, order.group = 1;
   return order;

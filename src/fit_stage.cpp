@@ -63,14 +63,14 @@ std::vector<Probe*> Stage::larges() {
 
 std::vector<Stage> make_stages(const std::vector<Source>& sources, Backend& backend) {
   const Model& model = sources.front().stream.model();
-  const std::vector<std::string> conv_fields{"conv_product", "conv_taps", "conv_bias"};
+  const std::vector<std::string> conv_fields{"conv_product", "conv_taps", "conv_bias", "conv_sum"};
   Stage conv{"conv", {}, {}, {}, conv_fields, {}, 1};
   Stage recurrent{"recurrent",
                   {},
                   {},
                   {},
                   {"softplus", "beta", "params", "decay", "qk_norm", "qk_eps", "sqrt", "scale", "update", "state_store",
-                   "head_map"},
+                   "head_map", "state_dot.sequential_k"},
                   {{"qk_dot", &Contract::qk_dot}, {"state_dot", &Contract::state_dot}},
                   model.K};
   Stage norm{"norm", {}, {}, {}, {"norm", "rstd", "sqrt"}, {{"norm_dot", &Contract::norm_dot}}, model.V};

@@ -1,6 +1,7 @@
 // Summation orders, as one would explain them: cut in lanes, sum each lane, combine the lanes of a group, combine the groups.
 #include "gdnsim/order.hpp"
 
+#include <algorithm>
 #include <array>
 #include <bit>
 #include <cmath>
@@ -90,12 +91,26 @@ GDNSIM_INLINE float group_sum(const DotOrder& order, const float* x, const float
   return combine(order.tree, lanes, order.group);
 }
 
+/// The first row of a tile whose S.k is sequential (rule D7): four warps take 128 lanes a pass, each row its lanes.
+int sequential_from(SequentialK rows, int lanes) {
+  if (rows == SequentialK::none) return kTileRows;
+  const int rows_a_pass = std::clamp(128 / power_of_two_above(lanes), 1, kTileRows), passes = kTileRows / rows_a_pass;
+  return rows == SequentialK::all || passes <= 2 ? 0 : kTileRows - rows_a_pass;
+}
+
 }  // namespace
 
 int rows_per_block(std::int64_t launch_rows, int multiprocessors) {
   const std::int64_t wave = 2LL * multiprocessors;
   const std::int64_t needed = (launch_rows + wave - 1) / wave;
   return needed <= 1 ? 1 : needed == 2 ? 2 : 4;
+}
+
+Contract for_launch(Contract contract, std::int64_t launch_rows) {
+  Lane& lane = contract.norm_dot.lane;
+  if (lane == Lane::by_rows)
+    lane = rows_per_block(launch_rows, contract.multiprocessors) == 1 ? Lane::four : Lane::eight;
+  return contract;
 }
 
 DotOrder resolve(const Dot& dot, int n, const DotContext& context) {
@@ -110,6 +125,7 @@ DotOrder resolve(const Dot& dot, int n, const DotContext& context) {
   order.lanes = (n + order.lane - 1) / order.lane;
   order.group = dot.group == 0 ? order.lanes : dot.group;
   if (dot.tree != Tree::sequential) order.group = power_of_two_above(order.group);
+  order.sequential_from = sequential_from(dot.sequential_k, order.lanes);
   if (dot.exchange == Exchange::fused) GDNSIM_CHECK(order.lane == 1 && order.group >= 2 && order.group <= 128);
   return order;
 }

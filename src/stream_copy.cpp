@@ -39,6 +39,7 @@ TraceHeader trace_header_of(Stream& stream) {
     header.has_drafts |= plan.in_launch();
     header.has_source |= !plan.source.empty();
     header.has_accepted |= !plan.accepted.empty();
+    header.has_launch_tokens |= plan.launch_tokens != 0;
   }
   return header;
 }

@@ -74,6 +74,7 @@ void add_plan(Hasher& hash, const StepPlan& plan, int version) {
   hash.number(plan.present);
   hash.vector(plan.index);
   hash.vector(plan.sequence);
+  if (plan.launch_tokens != 0) hash.text("launch_tokens"), hash.number(plan.launch_tokens);
   if (version < 2) return;
   hash.number(plan.draft);
   // Nobody moves, or nothing is known: the same whether a file says it row by row or not at all.

@@ -49,7 +49,8 @@ struct LayerRegions {
 /// All datasets that are filled after the skeleton was made.
 struct Regions {
   std::vector<Patch> completion;  // what sets @complete
-  Region index, sequence, rows, path, draft, source, accepted, load_recurrent, load_conv, state_recurrent, state_conv;
+  Region index, sequence, rows, path, launch_tokens, draft, source, accepted, load_recurrent, load_conv,
+      state_recurrent, state_conv;
   std::vector<LayerRegions> layers;
 };
 
@@ -114,6 +115,7 @@ void lay_out_steps(Group& root, const TraceHeader& header, Regions& regions) {
   regions.sequence = make_region(steps, kSequence, h5::Type::i64, {T, B});
   regions.rows = make_region(steps, kRows, h5::Type::i32, {T});
   if (header.has_path) regions.path = make_region(steps, kPath, h5::Type::i8, {T});
+  if (header.has_launch_tokens) regions.launch_tokens = make_region(steps, kLaunchTokens, h5::Type::i32, {T});
   if (header.has_drafts) regions.draft = make_region(steps, kDraft, h5::Type::i8, {T});
   if (header.has_source) regions.source = make_region(steps, kSource, h5::Type::i32, {T, B});
   if (header.has_accepted) regions.accepted = make_region(steps, kAccepted, h5::Type::i32, {T, B});
@@ -233,7 +235,7 @@ class TraceFileWriter final : public TraceWriter {
   bool force_;
   Model model_;
   std::vector<Event> events_;
-  bool has_z_, has_path_, has_drafts_, has_source_, has_accepted_;
+  bool has_z_, has_path_, has_launch_tokens_, has_drafts_, has_source_, has_accepted_;
   Temporary temporary_;
   Regions regions_;
   RawFile file_;
@@ -246,6 +248,7 @@ TraceFileWriter::TraceFileWriter(const std::string& path, const TraceHeader& hea
       events_(header.events),
       has_z_(header.has_z),
       has_path_(header.has_path),
+      has_launch_tokens_(header.has_launch_tokens),
       has_drafts_(header.has_drafts),
       has_source_(header.has_source),
       has_accepted_(header.has_accepted) {
@@ -307,6 +310,9 @@ void TraceFileWriter::write_launch(const StepPlan& plan) {
   announced(has_drafts_, plan.in_launch(), kDraft);
   announced(has_source_, !plan.source.empty(), kSource);
   announced(has_accepted_, !plan.accepted.empty(), kAccepted);
+  announced(has_launch_tokens_, plan.launch_tokens != 0, kLaunchTokens);
+  const auto tokens = static_cast<std::int32_t>(plan.launch_tokens);
+  if (has_launch_tokens_) put(regions_.launch_tokens, plan.step, std::as_bytes(std::span(&tokens, 1)));
   const auto draft = static_cast<std::int8_t>(plan.draft);
   if (has_drafts_) put(regions_.draft, plan.step, std::as_bytes(std::span(&draft, 1)));
   const auto rows = [&](bool has, Region& region, std::vector<std::int32_t> values, std::int32_t absent) {
@@ -350,8 +356,9 @@ void TraceFileWriter::require_filled() const {
     for (std::size_t row = 0; row < region.written.size(); ++row)
       if (!region.written[row]) throw error(region.where, "[", row, "]: was never written");
   };
-  for (const Region* region : {&regions_.index, &regions_.sequence, &regions_.rows, &regions_.path, &regions_.draft,
-                               &regions_.source, &regions_.accepted, &regions_.state_recurrent})
+  for (const Region* region :
+       {&regions_.index, &regions_.sequence, &regions_.rows, &regions_.path, &regions_.draft, &regions_.launch_tokens,
+        &regions_.source, &regions_.accepted, &regions_.state_recurrent})
     filled(*region);
   for (const LayerRegions& layer : regions_.layers) {
     for (const Region* region : {&layer.mixed_qkv, &layer.a, &layer.b, &layer.z}) filled(*region);

@@ -30,11 +30,14 @@ def replay(path, *options):
     return done.returncode, lines[-1], done.stdout + done.stderr
 
 
-def check_match(tap, path, name):
+CAPTURED = "triton-sm90 (decode steps), triton-sm90-mixed-gating (mixed steps)"
+
+
+def check_match(tap, path, name, contract=None):
     """Match under the contract of the kernel that recorded it: the mixed-step one where the name says so."""
     code, verdict, text = replay(path)
     tap.check(code == 0 and verdict.startswith("verdict: match"), f"{name} replays to the bit", f"exit {code}\n{text}")
-    contract = "triton-sm90-mixed" if "mixed" in name else "triton-sm90"
+    contract = contract or ("triton-sm90-mixed" if "mixed" in name else "triton-sm90")
     tap.check(f"\ncontract  {contract}\n" in text, f"{name}: chose {contract}", text)
     report = replay_json(path)
     modes = [report["modes"][mode] for mode in ("carried", "local")]
@@ -61,6 +64,21 @@ def check_faults(tap, folder):
         places = {key: answer[key] for key in ("step", "layer", "row") if answer[key] is not None}
         if answer["id"] in ("wrong-block", "conv-window-shift"):  # faults that show in the very step's outputs
             tap.check(all(first.get(key) == value for key, value in places.items()), f"{answer['file']}: at {places}", first)
+
+
+def check_captures(tap):
+    """Captured from vLLM: each path under its own kernel's contract, found by itself; under the other mixed kernel's, it is not."""
+    paths = sorted(glob.glob(os.path.join(ROOT, "traces", "vllm*.h5")))
+    tap.check(len(paths) >= 2, "the captures are there", paths)
+    for path in paths:
+        name = os.path.basename(path)
+        check_match(tap, path, name, CAPTURED)
+        report = replay_json(path, "--contract", "triton-sm90+triton-sm90-mixed-gating")
+        tap.check(report["verdict"] == "match", f"{name}: the contracts by name", report["verdict"])
+        report = replay_json(path, "--contract", "triton-sm90")
+        first, differing = report["first"] or {}, report["modes"]["carried"]["differing"]
+        tap.check(report["verdict"] == "diverged" and first.get("tap") == "state" and differing > 100,
+                  f"{name}: S.k in the other kernel's order is seen, in states alone", f"{differing}: {first}")
 
 
 def run_program(*arguments):
@@ -139,6 +157,7 @@ def main():
     tap.check(len(paths) >= 6, "the samples are there", paths)
     for path in paths:
         check_match(tap, path, os.path.basename(path))
+    check_captures(tap)
     check_launches(tap)
     check_extra(tap)
     if h5py is None:

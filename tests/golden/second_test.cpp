@@ -1,5 +1,5 @@
 // The golden backend against the second implementation (support/second_step): every tap, every block of the pool, every
-// bit. Under `golden`, `triton-sm90` and `triton-sm90-mixed`; toy and real shapes; ordinary and hostile contents.
+// bit. Under `golden`, `triton-sm90` and its mixed siblings; toy and real shapes; ordinary and hostile contents.
 #include <doctest/doctest.h>
 
 #include <gdnsim/backend.hpp>
@@ -118,7 +118,7 @@ struct Base {
 };
 
 /// Ordinary words; f32 activations (their squares are inexact, so fusing shows); heads that never decay (g is a signed
-/// zero); and the two triton contracts.
+/// zero); and the triton contracts.
 std::vector<Base> bases() {
   const Shape shape{2, 4, 128, 128, 4};
   std::vector<Base> all{{"golden", Rules::golden, recipe_of(shape, 0, false, 0)},
@@ -126,7 +126,8 @@ std::vector<Base> bases() {
                         {"golden", Rules::golden, recipe_of(shape, 6, false, 0)},
                         {"golden", Rules::golden, recipe_of(shape, 0, false, 0)},
                         {"triton-sm90", Rules::triton_sm90, recipe_of(shape, 6, false, 0)},
-                        {"triton-sm90-mixed", Rules::triton_sm90_mixed, recipe_of(shape, 0, false, 0)}};
+                        {"triton-sm90-mixed", Rules::triton_sm90_mixed, recipe_of(shape, 0, false, 0)},
+                        {"triton-sm90-mixed-gating", Rules::triton_sm90_mixed_gating, recipe_of(shape, 0, false, 0)}};
   all[1].recipe.model.act_dtype = DType::f32;
   all[3].recipe.A_log = -200;
   return all;
@@ -193,19 +194,24 @@ TEST_CASE("second: golden contract, any shape and type") {
   CHECK(total.elements > 1000000);
 }
 
-TEST_CASE("second: triton-sm90 and triton-sm90-mixed, the shapes they are defined for") {
+TEST_CASE("second: triton-sm90 and its mixed siblings, the shapes they are defined for") {
   Compared total;
   for (unsigned n = 0; n < 96; ++n) {
     const Recipe recipe = recipe_of(kTritonShapes[n % std::size(kTritonShapes)], n / 2, false, kHostile[n / 6 % 3]);
     REQUIRE(undefined_because(contract_preset("triton-sm90"), OneLayer(recipe, 1, 1).model()) == "");
     compare(recipe, contract_preset("triton-sm90"), Rules::triton_sm90, 2, n, total);
     compare(recipe, contract_preset("triton-sm90-mixed"), Rules::triton_sm90_mixed, 2, n + 1000, total);
+    const Contract& gating = contract_preset("triton-sm90-mixed-gating");
+    if (undefined_because(gating, recipe.model) == "")
+      compare(recipe, gating, Rules::triton_sm90_mixed_gating, 2, n + 2000, total);
+    else
+      CHECK(recipe.model.K == 256);
   }
   MESSAGE("elements compared: " << total.elements);
   CHECK(total.elements > 10000000);
 }
 
-TEST_CASE("second: real shapes, all three contracts, every state and conv type") {
+TEST_CASE("second: real shapes, all contracts, every state and conv type") {
   Compared total;
   for (const Shape& shape : {Shape{4, 8, 128, 128, 4}, Shape{16, 32, 128, 128, 4}}) {
     for (unsigned n = 0; n < (shape.H == 16 ? 2u : 4u); ++n) {
@@ -213,6 +219,7 @@ TEST_CASE("second: real shapes, all three contracts, every state and conv type")
       compare(recipe, contract_preset("golden"), Rules::golden, 1, n, total);
       compare(recipe, contract_preset("triton-sm90"), Rules::triton_sm90, 1, n, total);
       compare(recipe, contract_preset("triton-sm90-mixed"), Rules::triton_sm90_mixed, 1, n, total);
+      compare(recipe, contract_preset("triton-sm90-mixed-gating"), Rules::triton_sm90_mixed_gating, 1, n, total);
     }
   }
   MESSAGE("elements compared: " << total.elements);
@@ -291,11 +298,14 @@ TEST_CASE("second: the wrong contract is caught in state, core_out and conv_out"
     for (std::uint64_t b = 0; b < 9; ++b) blocks.push_back(stream.random_block(b));
     return step(stream.model(), stream.params(0), rules, stream.plan(0), inputs, blocks);
   };
-  const Taps golden = run(Rules::golden), triton = run(Rules::triton_sm90), mixed = run(Rules::triton_sm90_mixed);
+  const Taps golden = run(Rules::golden), triton = run(Rules::triton_sm90), mixed = run(Rules::triton_sm90_mixed),
+             gating = run(Rules::triton_sm90_mixed_gating);
   for (Tap tap : {Tap::q, Tap::k, Tap::dot_k, Tap::u, Tap::state}) {
     CAPTURE(name_of(tap));
     CHECK(first_difference(golden[tap], triton[tap], 4) != "");
     CHECK(first_difference(mixed[tap], triton[tap], 4) != "");
   }
   CHECK(first_difference(mixed[Tap::beta], triton[Tap::beta], 4) == "");
+  CHECK(gating[Tap::k] == mixed[Tap::k]);
+  CHECK(first_difference(gating[Tap::dot_k], mixed[Tap::dot_k], 4) != "");
 }

@@ -24,11 +24,13 @@ struct Count {
   std::uint64_t outputs = 0, states = 0;
 };
 
-/// The traces of the kernel that serves mixed steps have "mixed" in their names; the others are the packed decode
-/// kernel's.
-Rules rules_of(const std::string& path) {
-  const bool mixed = std::filesystem::path(path).stem().string().find("mixed") != std::string::npos;
-  return mixed ? Rules::triton_sm90_mixed : Rules::triton_sm90;
+/// Captures from vLLM say of each step which kernel it took. Of the others, those of the kernel that serves mixed steps
+/// have "mixed" in their names, golden's own "golden"; the rest are the packed decode kernel's.
+Rules rules_of(const std::string& path, Path step) {
+  const std::string stem = std::filesystem::path(path).stem().string();
+  if (stem.starts_with("vllm")) return step == Path::mixed ? Rules::triton_sm90_mixed_gating : Rules::triton_sm90;
+  if (stem.find("golden") != std::string::npos) return Rules::golden;
+  return stem.find("mixed") != std::string::npos ? Rules::triton_sm90_mixed : Rules::triton_sm90;
 }
 
 Block zero_block(const Model& model) { return {Bytes(model.state_bytes()), Bytes(model.conv_bytes())}; }
@@ -41,6 +43,13 @@ void apply_events(Trace& trace, std::int64_t step, int layer, std::vector<Block>
     if (event.kind == EventKind::copy) block = blocks.at(static_cast<std::size_t>(event.source));
     if (event.kind == EventKind::load) trace.load_row(event.source, block.recurrent, block.conv);
   }
+}
+
+/// A row that goes on from another block takes its states along.
+void move_rows(const StepPlan& plan, std::vector<Block>& blocks) {
+  for (std::size_t row = 0; row < plan.source.size(); ++row)
+    if (plan.block[row] >= 0 && plan.source[row] >= 0)
+      blocks.at(static_cast<std::size_t>(plan.block[row])) = blocks.at(static_cast<std::size_t>(plan.source[row]));
 }
 
 /// Rows of inactive sequences whose buffer the engine left unwritten are set to what was recorded: not compared.
@@ -88,15 +97,18 @@ void compare_snapshots(Trace& trace, std::int64_t step, int layer, const std::ve
 Count replay(const std::string& path) {
   CAPTURE(path);
   const auto trace = open_trace(path);
-  const Rules rules = rules_of(path);
   Count count;
   for (int layer = 0; layer < trace->model().layers(); ++layer) {
     std::vector<Block> blocks(static_cast<std::size_t>(trace->model().num_blocks), zero_block(trace->model()));
     StepInputs inputs;
+    Held held;
     for (std::int64_t t = 0; t < trace->steps(); ++t) {
+      const StepPlan plan = trace->plan(t);
       apply_events(*trace, t, layer, blocks);
+      move_rows(plan, blocks);
       trace->inputs(t, layer, inputs);
-      const Taps got = step(trace->model(), trace->params(layer), rules, trace->plan(t), inputs, blocks);
+      const Taps got = step(trace->model(), trace->params(layer), rules_of(path, plan.path), plan, inputs, blocks,
+                            Mistake::none, &held);
       compare_taps(*trace, t, layer, got, count);
       compare_snapshots(*trace, t, layer, blocks, count);
     }
@@ -128,8 +140,55 @@ TEST_CASE("second trace: the sample traces, every recorded bit") {
     ++recorded;
   }
   MESSAGE("traces: " << recorded << ", outputs: " << total.outputs << ", state elements: " << total.states);
-  CHECK(recorded >= 5);
+  CHECK(recorded >= 8);
   CHECK(total.states > 0);
+}
+
+TEST_CASE("second trace: version 2, launches of several candidates, moves, forks and all, every recorded bit") {
+  const char* folder = std::getenv("GDNSIM_TRACES");
+  REQUIRE(folder != nullptr);
+  Count total;
+  bool launches = false, moves = false, rejected = false;
+  for (const std::string& path : traces_in(std::filesystem::path(folder) / "version2")) {
+    const Count count = replay(path);
+    total.outputs += count.outputs, total.states += count.states;
+    const auto trace = open_trace(path);
+    for (std::int64_t t = 0; t < trace->steps(); ++t) {
+      const StepPlan plan = trace->plan(t);
+      launches |= plan.draft > 0;
+      for (std::size_t row = 0; row < plan.block.size(); ++row) {
+        moves |= plan.draft == 0 && plan.start(row) != plan.block[row];
+        rejected |= !plan.accepted.empty() && plan.accepted[row] == 1;
+      }
+    }
+  }
+  MESSAGE("outputs: " << total.outputs << ", state elements: " << total.states);
+  CHECK(launches);
+  CHECK(moves);
+  CHECK(rejected);
+  CHECK(total.outputs > 5000);
+  CHECK(total.states > 5000);
+}
+
+TEST_CASE("second trace: with a bf16 state, a launch that went on from what is stored gives other bits") {
+  const char* folder = std::getenv("GDNSIM_TRACES");
+  REQUIRE(folder != nullptr);
+  const auto trace = open_trace((std::filesystem::path(folder) / "version2" / "golden_speculative.h5").string());
+  std::vector<Block> right(static_cast<std::size_t>(trace->model().num_blocks), zero_block(trace->model())), wrong;
+  wrong = right;
+  Held held;
+  StepInputs inputs;
+  for (std::int64_t t = 0; t < trace->steps(); ++t) {
+    const StepPlan plan = trace->plan(t);
+    trace->inputs(t, 0, inputs);
+    for (std::vector<Block>* blocks : {&right, &wrong}) {
+      apply_events(*trace, t, 0, *blocks);
+      move_rows(plan, *blocks);
+      step(trace->model(), trace->params(0), Rules::golden, plan, inputs, *blocks, Mistake::none,
+           blocks == &right ? &held : nullptr);
+    }
+  }
+  CHECK(right != wrong);
 }
 
 TEST_CASE("second trace: rules that differ in the q and k norms alone are told apart") {

@@ -1,6 +1,7 @@
 // The second implementation. Read it beside docs/arithmetic.md: one function per numbered line of the step.
 #include "support/second_step.hpp"
 
+#include <algorithm>
 #include <cmath>
 #include <cstring>
 
@@ -74,6 +75,17 @@ Num triton_dot(const Row& x, const Row& y, std::size_t width) {
   return butterfly(lanes);
 }
 
+/// The same lanes, each from element 0 on.
+Num plain_lanes_dot(const Row& x, const Row& y, std::size_t width) {
+  Row lanes;
+  for (std::size_t i = 0; i < x.size(); ++i)
+    if (i % width == 0)
+      lanes.push_back(x[i] * y[i]);
+    else
+      lanes.back() = fused(x[i], y[i], lanes.back());
+  return butterfly(lanes);
+}
+
 /// The mixed kernel's sum of squares: one element a thread, warps of 32, the first exchange fused, then over the warps.
 Num mixed_squares(const Row& x) {
   Row warps;
@@ -113,6 +125,16 @@ struct Step {
 
   Num state_dot(const Row& x, const Row& y) const {
     return rules == Rules::golden ? golden_dot(x, y) : triton_dot(x, y, 16 / size_of(model.state_dtype));
+  }
+
+  /// S.k of V row v. The gating kernel walks over 32 rows with 128 threads, each thread on 16 bytes of a row: where it comes by
+  /// in the last round, or in all when there are but one or two, lanes are summed from their first element on.
+  Num key_dot(const Row& S, const Row& k, std::size_t v) const {
+    const std::size_t width = 16 / size_of(model.state_dtype), threads_a_row = K / width;
+    const std::size_t rows_a_round = std::min<std::size_t>(32, 128 / threads_a_row), rounds = 32 / rows_a_round;
+    const bool last = v % 32 / rows_a_round == rounds - 1;
+    if (rules == Rules::triton_sm90_mixed_gating && (last || rounds < 3)) return plain_lanes_dot(S, k, width);
+    return state_dot(S, k);
   }
 
   // Line 1. The window holds the W-1 stored columns, oldest first, then the new one, in the conv state's type.
@@ -155,10 +177,10 @@ struct Step {
     Num squares;
     if (rules == Rules::golden) squares = golden_dot(x, x);
     if (rules == Rules::triton_sm90) squares = triton_dot(x, x, K / 32);
-    if (rules == Rules::triton_sm90_mixed) squares = mixed_squares(x);
+    const bool mixed = rules == Rules::triton_sm90_mixed || rules == Rules::triton_sm90_mixed_gating;
+    if (mixed) squares = mixed_squares(x);
     const Num sum = squares + kQkEps;
-    for (Num& value : x)
-      value = rules == Rules::triton_sm90_mixed ? Num{rsqrt_ftz(sum.value)} * value : f.divide(value, f.root(sum));
+    for (Num& value : x) value = mixed ? Num{rsqrt_ftz(sum.value)} * value : f.divide(value, f.root(sum));
     return x;
   }
 
@@ -203,7 +225,7 @@ struct Step {
       Row S = held != nullptr && draft > 0 ? load_row(held->at(row), DType::f32, from, K)
                                            : load_row(block.recurrent, model.state_dtype, from, K);
       for (Num& s : S) s = decay * s;
-      const Num dot = state_dot(S, k);
+      const Num dot = key_dot(S, k, v);
       const Num u =
           (load(taps[Tap::conv_out].data(), model.act_dtype, row * dim + 2 * H * K + hv * V + v) - dot) * beta;
       for (std::size_t i = 0; i < K; ++i) S[i] = f.triton ? fused(k[i], u, S[i]) : S[i] + u * k[i];

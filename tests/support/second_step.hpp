@@ -1,5 +1,5 @@
 // A second, deliberately plain implementation of one decode step: scalar loops over the equations of
-// docs/arithmetic.md, for the contracts `golden`, `triton-sm90` and `triton-sm90-mixed` alone. It shares no arithmetic
+// docs/arithmetic.md, for the contracts `golden`, `triton-sm90`, `triton-sm90-mixed` and `triton-sm90-mixed-gating` alone. It shares no arithmetic
 // with the library; exp and log1p come from MPFR, the approximate functions from the tables. Slow is fine.
 #pragma once
 
@@ -12,7 +12,7 @@
 
 namespace gdnsim::second {
 
-enum class Rules { golden, triton_sm90, triton_sm90_mixed };
+enum class Rules { golden, triton_sm90, triton_sm90_mixed, triton_sm90_mixed_gating };
 /// One step of the equations done wrong, as engines did it.
 enum class Mistake { none, no_qk_norm, log_as_factor, factor_as_log, no_decay };
 

@@ -58,6 +58,7 @@ TEST_CASE("contract: the presets differ where they should and nowhere else") {
   CHECK(differing("triton-sm90", "triton-sm90-mixed") == std::set<std::string>{"qk_norm", "qk_dot.lane", "qk_dot.order",
                                                                                "qk_dot.product", "qk_dot.exchange",
                                                                                "qk_dot.group", "qk_dot.groups"});
+  CHECK(differing("triton-sm90-mixed", "triton-sm90-mixed-gating") == std::set<std::string>{"state_dot.sequential_k"});
   CHECK(differing("triton-sm90", "triton-sm90-tiled-norm") == std::set<std::string>{"shapes", "rstd", "norm_dot.lane"});
   CHECK(differing("triton-sm90", "triton-sm90-nofma") ==
         std::set<std::string>{"conv_product", "qk_dot.product", "state_dot.product", "norm_dot.product", "update"});
@@ -95,7 +96,9 @@ TEST_CASE("contract: what is wrong with a text is said with its line") {
   CHECK(message(good + "colour = blue\n").find("unknown field 'colour'") != std::string::npos);
   CHECK(message(good + "exp = ex2\n").find("field 'exp' given twice") != std::string::npos);
   CHECK(message(without_line(good, "exp = ")) == "f: field 'exp' is missing");
-  CHECK(message(without_line(good, "decay = ")) == "");  // it came later, and files without it mean its default
+  for (const char* later :
+       {"conv_sum = ", "decay = ", "state_dot.sequential_k = "})  // files without them mean their default
+    CHECK(message(without_line(good, later)) == "");
   CHECK(message("gdnsim-contract 1\nexp = fast\n") == "f:2: contract: exp: expected one of exact, ex2, found 'fast'");
   CHECK(message("gdnsim-contract 1\nmultiprocessors = 0\n").find("expected a number 1..65536, found '0'") !=
         std::string::npos);
@@ -127,5 +130,10 @@ TEST_CASE("contract: shapes that a preset does not define are refused by name") 
         std::string::npos);
   CHECK_FALSE(undefined_because(contract_preset("triton-sm90"), model_of(128, 128, DType::f16)).empty());
   CHECK_FALSE(undefined_because(contract_preset("triton-sm90-tiled-norm"), model_of(64, 64)).empty());
+  Model wide = model_of(256, 128);
+  CHECK(undefined_because(contract_preset("triton-sm90-mixed-gating"), wide).find("takes two warps") !=
+        std::string::npos);
+  wide.state_dtype = DType::bf16;
+  CHECK(undefined_because(contract_preset("triton-sm90-mixed-gating"), wide).empty());
   CHECK_THROWS_AS(require_defined(contract_preset("triton-sm90"), model_of(96, 128)), Error);
 }

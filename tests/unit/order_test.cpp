@@ -105,6 +105,39 @@ TEST_CASE("order: lane widths that depend on the row, the state's type and the l
   CHECK(lane(Lane::by_rows, 128, {DType::f32, 265, 132}) == 8);
 }
 
+TEST_CASE("order: the V rows whose S.k is sequential") {
+  const auto from = [](SequentialK rows, int K, DType state) {
+    return resolve({.lane = Lane::bytes16, .order = LaneOrder::swapped, .group = 0, .sequential_k = rows}, K, {state})
+        .sequential_from;
+  };
+  CHECK(from(SequentialK::none, 128, DType::f32) == 32);
+  CHECK(from(SequentialK::all, 128, DType::f32) == 0);
+  CHECK(from(SequentialK::last_pass, 128, DType::f32) == 28);   // 8 passes of 4 rows
+  CHECK(from(SequentialK::last_pass, 64, DType::f32) == 24);    // 4 of 8
+  CHECK(from(SequentialK::last_pass, 128, DType::bf16) == 24);  // 4 of 8
+  CHECK(from(SequentialK::last_pass, 256, DType::bf16) == 28);  // 8 of 4
+  CHECK(from(SequentialK::last_pass, 64, DType::bf16) == 0);    // 2 of 16: both
+  CHECK(from(SequentialK::last_pass, 32, DType::f32) == 0);     // 2 of 16
+  CHECK(from(SequentialK::last_pass, 32, DType::bf16) == 0);    // 1 of 32
+  const DotOrder order = resolve({.lane = Lane::four,
+                                  .order = LaneOrder::swapped,
+                                  .product = Product::fma,
+                                  .sequential_k = SequentialK::last_pass},
+                                 64, {});
+  CHECK_FALSE(is_sequential_k(order, 23));
+  CHECK(is_sequential_k(order, 24));
+  CHECK_FALSE(is_sequential_k(order, 32));
+  CHECK(is_sequential_k(order, 63));
+  const Dot plain{.lane = Lane::four, .order = LaneOrder::sequential, .product = Product::fma};
+  int different = 0;
+  for (unsigned seed = 0; seed < 20; ++seed) {
+    const auto x = row(64, 2 * seed), y = row(64, 2 * seed + 1);
+    CHECK(dot(sequential_k(order), x.data(), y.data()) == sum_by(plain, x, y));
+    different += dot(sequential_k(order), x.data(), y.data()) != dot(order, x.data(), y.data());
+  }
+  CHECK(different > 0);
+}
+
 TEST_CASE("order: rows a block of the tiled norm takes, at every step of the rule") {
   CHECK(rows_per_block(1, 132) == 1);
   CHECK(rows_per_block(264, 132) == 1);

@@ -21,6 +21,7 @@ enum class ConvProduct : std::uint8_t {
 };
 enum class ConvTaps : std::uint8_t { oldest_first, newest_first };
 enum class ConvBias : std::uint8_t { first, last };
+enum class ConvSum : std::uint8_t { f32, act };            // as summed, or rounded to the activation type before SiLU
 enum class Exp : std::uint8_t { exact, ex2 };              // correctly rounded; ex2.approx(x * 0x3FB8AA3B)
 enum class Div : std::uint8_t { ieee, full, reciprocal };  // IEEE; div.full.f32; a * rcp.approx.ftz(b)
 enum class Sqrt : std::uint8_t { ieee, approx };           // IEEE; sqrt.approx.ftz / rsqrt.approx.ftz
@@ -86,8 +87,14 @@ enum class Tree : std::uint8_t {
   narrowest,
   sequential
 };  // butterfly distances n/2..1, 1..n/2, or left to right
+/// V rows whose S.k sums its lanes sequentially, whatever `order` says (rule D7). S.q never does.
+enum class SequentialK : std::uint8_t {
+  none,
+  all,
+  last_pass,  // those of the last pass of four warps over a tile of 32 rows; all where two passes or fewer do
+};
 
-/// The order in which a row of products is summed (rules D1-D6): cut in lanes; inside a lane sequential; `group` lanes
+/// The order in which a row of products is summed (rules D1-D7): cut in lanes; inside a lane sequential; `group` lanes
 /// (0: all of them) are combined by `tree`; the groups' sums by `groups`. Missing lanes count as +0.
 struct Dot {
   Lane lane = Lane::one;
@@ -97,6 +104,7 @@ struct Dot {
   Tree tree = Tree::widest;
   int group = 32;
   Tree groups = Tree::sequential;
+  SequentialK sequential_k = SequentialK::none;  // of state_dot alone
   bool operator==(const Dot&) const = default;
 };
 
@@ -107,6 +115,7 @@ struct Contract {
   ConvProduct conv_product = ConvProduct::rounded;
   ConvTaps conv_taps = ConvTaps::oldest_first;
   ConvBias conv_bias = ConvBias::first;
+  ConvSum conv_sum = ConvSum::f32;
   Exp exp = Exp::exact;
   Div div = Div::ieee;
   Sqrt sqrt = Sqrt::ieee;

@@ -1,4 +1,4 @@
-// Summation orders: how a row of products becomes one number (docs/arithmetic.md, rules D1-D6; Dot in contract.hpp).
+// Summation orders: how a row of products becomes one number (docs/arithmetic.md, rules D1-D7; Dot in contract.hpp).
 #pragma once
 
 #include <cstdint>
@@ -7,6 +7,9 @@
 #include "gdnsim/types.hpp"
 
 namespace gdnsim {
+
+/// V rows of a state come in tiles of so many (rule D7).
+inline constexpr int kTileRows = 32;
 
 /// A Dot with its lane width and group size worked out for one row length.
 struct DotOrder {
@@ -19,6 +22,7 @@ struct DotOrder {
   Exchange exchange = Exchange::plain;
   Tree tree = Tree::widest;
   Tree groups = Tree::sequential;
+  int sequential_from = kTileRows;  // S.k is sequential in rows v with v % kTileRows >= this
   bool operator==(const DotOrder&) const = default;
 };
 
@@ -31,6 +35,17 @@ struct DotContext {
 
 /// Rows that one block of the tiled norm takes: min(4, next power of two of ceil(rows / (2 x multiprocessors))) (rule N4).
 int rows_per_block(std::int64_t launch_rows, int multiprocessors);
+
+/// Is S.k of V row v sequential, whatever `order.order` says?
+inline bool is_sequential_k(const DotOrder& order, std::int64_t v) { return v % kTileRows >= order.sequential_from; }
+/// The order of S.k in those rows.
+inline DotOrder sequential_k(DotOrder order) {
+  order.order = LaneOrder::sequential;
+  return order;
+}
+
+/// The contract in a launch of so many rows: lanes `by-rows` become the width that they have there.
+Contract for_launch(Contract contract, std::int64_t launch_rows);
 
 DotOrder resolve(const Dot& dot, int n, const DotContext& context);
 

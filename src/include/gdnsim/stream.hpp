@@ -46,7 +46,10 @@ struct StepPlan {
   bool last_draft = true;
   std::vector<std::int32_t> source;  // [B] the block whose state the row goes on from, -1: its own; empty: nobody moves
   std::vector<std::int32_t> accepted;  // [B] accepted tokens of the sequence's launch before, 0: none; empty: not known
+  std::int64_t launch_tokens = 0;      // of the engine's launch, a prefill's among them; 0: not known, as many as rows
   int rows() const { return static_cast<int>(block.size()); }
+  /// Rows of the gated norm's launch, one a token and value head (rule N4).
+  std::int64_t norm_rows(int HV) const { return (launch_tokens > 0 ? launch_tokens : rows()) * HV; }
   /// The block that the row goes on from, -1 for an inactive one.
   std::int32_t start(std::size_t row) const {
     return block[row] < 0 || source.empty() || source[row] < 0 ? block[row] : source[row];

@@ -23,6 +23,8 @@ class Trace : public Stream, public Recording {
   StepPlan plan(std::int64_t step) const override = 0;
   virtual const std::vector<std::pair<std::string, std::string>>& provenance() const = 0;  // attribute, text
   virtual bool has_recording() const = 0;
+  /// How the file lays out what the stream shows flat, by the names of its attributes; what is as in version 1 is left out.
+  virtual const std::vector<std::pair<std::string, std::string>>& layout() const = 0;
   /// XXH3-128 over everything that is computed with - model, parameters, plans, events, load rows, inputs - and not over what
   /// was recorded, so that a log can be matched with its trace. Independent of chunking and compression; reads all inputs once.
   virtual std::string content_digest() = 0;
@@ -43,7 +45,7 @@ struct TraceHeader {
   std::int64_t load_rows = 0;                                   // N
   std::vector<Snapshot> snapshots;                              // in the order they will be written; `at` is filled in
   std::vector<std::pair<std::string, std::string>> provenance;  // empty: no /provenance group
-  bool has_path = false;
+  bool has_path = false, has_launch_tokens = false;
   // Version 2 (Stream::version). Any of these makes the file one, and so does a field that version 1 lacks: an event of kind
   // allocate, with a sequence or a reason, or a model with strides or index_bits.
   int version = 1;
