@@ -22,25 +22,26 @@ void Cell::add(const Cell& other) {
 }
 
 void CellRow::merge_pairs() {
-  const std::size_t half = (cells_.size() + 1) / 2;
+  std::vector<Cell>& cells = parts_.cells;
+  const std::size_t half = (cells.size() + 1) / 2;
   for (std::size_t i = 0; i < half; ++i) {
-    Cell both = cells_[2 * i];
-    if (2 * i + 1 < cells_.size()) both.add(cells_[2 * i + 1]);
-    cells_[i] = both;
+    Cell both = cells[2 * i];
+    if (2 * i + 1 < cells.size()) both.add(cells[2 * i + 1]);
+    cells[i] = both;
   }
-  cells_.resize(half);
-  steps_per_cell_ *= 2;
+  cells.resize(half);
+  parts_.steps_per_cell *= 2;
 }
 
 void CellRow::add(std::int64_t step, Tap tap, const WordRun& run) {
-  if (cells_.empty()) first_step_ = step;
-  GDNSIM_CHECK(step >= first_step_);
-  while ((step - first_step_) / steps_per_cell_ >= kMaxCells) merge_pairs();
-  const auto at = static_cast<std::size_t>((step - first_step_) / steps_per_cell_);
-  if (at >= cells_.size()) cells_.resize(at + 1);
+  if (parts_.cells.empty()) parts_.first_step = step;
+  GDNSIM_CHECK(step >= first_step());
+  while ((step - first_step()) / steps_per_cell() >= kMaxCells) merge_pairs();
+  const auto at = static_cast<std::size_t>((step - first_step()) / steps_per_cell());
+  if (at >= parts_.cells.size()) parts_.cells.resize(at + 1);
   Cell one{run.compared, run.differing, run.max_ulp, {}};
   one.taps[static_cast<std::size_t>(tap)] = capped(run.differing);
-  cells_[at].add(one);
+  parts_.cells[at].add(one);
 }
 
 }  // namespace gdnsim

@@ -174,6 +174,22 @@ void fill(const Draw& draw, const Address& address, std::span<float> out) {
   fill(draw, address, DType::f32, std::as_writable_bytes(out));
 }
 
+void fill_normals(const Address& address, std::span<const float> mean, std::span<const float> deviation, DType type,
+                  std::span<std::byte> out) {
+  const std::size_t size = size_of(type);
+  Integers integers;
+  float values[kChunk] = {};
+  for (std::size_t begin = 0; begin < mean.size(); begin += kChunk) {
+    const std::size_t count = std::min(kChunk, mean.size() - begin);
+    chunk_normals(address, begin / kChunk, integers);
+    for (std::size_t i = 0; i < count; ++i) {
+      const double scale = static_cast<double>(deviation[begin + i]) / (1 << kNormalBits);  // exact, as is the product
+      values[i] = static_cast<float>(integers[i] * scale + mean[begin + i]);
+    }
+    store(values, type, count, out.data() + begin * size);
+  }
+}
+
 void fill_x(const Draw& draw, const KeyChannels& channels, const Address& address, DType type,
             std::span<std::byte> out) {
   if (channels.keys.weight == 0) return fill(draw, address, type, out);

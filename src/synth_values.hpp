@@ -24,6 +24,11 @@ enum class Tensor : std::uint8_t {
   key_base = 20,
   recurrent = 32,
   conv = 33,
+  captured_x = 48,  // fresh tokens after captured ones
+  captured_a = 49,
+  captured_b = 50,
+  captured_z = 51,
+  captured_offset = 52,
   schedule = 64,  // 64.. : one for each decision (synth_plan.cpp)
   special = 128,  // added to x, a, b or z: where special values go
 };
@@ -51,6 +56,10 @@ void chunk_words(const Address& address, std::size_t chunk, std::uint32_t (&word
 /// Fills `out` with elements 0, 1, ... of `type`.
 void fill(const Draw& draw, const Address& address, DType type, std::span<std::byte> out);
 void fill(const Draw& draw, const Address& address, std::span<float> out);
+
+/// Normal draws with a mean and a deviation of their own for each element.
+void fill_normals(const Address& address, std::span<const float> mean, std::span<const float> deviation, DType type,
+                  std::span<std::byte> out);
 
 /// x's k channels, begin..end of the row, mixed as `keys` says. The draw is normal.
 struct KeyChannels {

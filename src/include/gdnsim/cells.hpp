@@ -22,25 +22,31 @@ struct Cell {
 class CellRow {
  public:
   static constexpr std::int64_t kMaxCells = 4096;
-  CellRow(int layer, std::int32_t layer_id) : layer_(layer), layer_id_(layer_id) {}
+  struct Parts {
+    int layer = -1;
+    std::int32_t layer_id = -1;
+    std::int64_t first_step = 0, steps_per_cell = 1;
+    std::vector<Cell> cells;
+  };
+  CellRow() = default;
+  CellRow(int layer, std::int32_t layer_id) : parts_{layer, layer_id, 0, 1, {}} {}
 
   /// Counts a run of one tap's words in a step. Steps come in ascending order.
   void add(std::int64_t step, Tap tap, const WordRun& run);
 
-  int layer() const { return layer_; }
-  std::int32_t layer_id() const { return layer_id_; }
-  std::int64_t first_step() const { return first_step_; }
-  std::int64_t steps_per_cell() const { return steps_per_cell_; }
+  int layer() const { return parts_.layer; }
+  std::int32_t layer_id() const { return parts_.layer_id; }
+  std::int64_t first_step() const { return parts_.first_step; }
+  std::int64_t steps_per_cell() const { return parts_.steps_per_cell; }
   /// cells()[i] holds steps_per_cell steps from first_step + i * steps_per_cell on.
-  const std::vector<Cell>& cells() const { return cells_; }
+  const std::vector<Cell>& cells() const { return parts_.cells; }
+  /// All of it, to be handed to another process.
+  Parts& parts() { return parts_; }
 
  private:
   void merge_pairs();
 
-  int layer_;
-  std::int32_t layer_id_;
-  std::int64_t first_step_ = 0, steps_per_cell_ = 1;
-  std::vector<Cell> cells_;
+  Parts parts_;
 };
 
 }  // namespace gdnsim
