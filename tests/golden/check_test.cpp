@@ -1,0 +1,156 @@
+// The batteries, reduced, on golden: they hold; every planted fault is found by the gate named for it; a change of bits between two
+// batch sizes is narrowed to the pair; a gate that compared nothing does not hold.
+#include <doctest/doctest.h>
+
+#include <gdnsim/check.hpp>
+#include <gdnsim/error.hpp>
+
+#include <bit>
+#include <cmath>
+#include <set>
+#include <string>
+
+#include "check_gate.hpp"
+#include "check_subject.hpp"
+#include "gdnsim/arith.hpp"
+
+using namespace gdnsim;
+
+namespace {
+
+CheckOptions reduced(const std::string& contract) {
+  CheckOptions options;
+  options.backend = "golden";
+  options.contract = contract_preset(contract);
+  options.shape = "small";
+  options.reduced = true;
+  options.batteries = {Battery::L0, Battery::L1, Battery::L2, Battery::accuracy};
+  return options;
+}
+
+const Gate& gate_of(const CheckReport& report, CheckStage stage, Battery battery, const std::string& name) {
+  for (const Gate& gate : report.gates)
+    if (gate.stage == stage && gate.battery == battery && gate.name == name) return gate;
+  FAIL("no gate " << name);
+  return report.gates.front();
+}
+
+}  // namespace
+
+TEST_CASE("check: golden and triton-sm90 hold on golden, at max_abs 0") {
+  for (const std::string name : {"golden", "triton-sm90"}) {
+    CAPTURE(name);
+    const CheckReport report = run_check(reduced(name));
+    CHECK(report.exit_code() == 0);
+    std::set<std::pair<CheckStage, Battery>> asked;
+    for (const Gate& gate : report.gates) {
+      CAPTURE(gate.name);
+      CHECK(gate.verdict != Gate::Verdict::violated);
+      CHECK((gate.verdict == Gate::Verdict::skipped || gate.compared > 0));
+      if (gate.battery == Battery::L0 || gate.battery == Battery::L1) CHECK((gate.differing == 0 && gate.max_abs == 0));
+      if (gate.verdict != Gate::Verdict::skipped) asked.insert({gate.stage, gate.battery});
+    }
+    CHECK(asked.size() == (name == "golden" ? 16 : 12));  // triton-sm90 has no plain norm
+    CHECK(gate_of(report, CheckStage::gated_norm, Battery::accuracy, "2048 rows").correctly_rounded >= 0.99998);
+  }
+}
+
+TEST_CASE("check: the norm whose lanes depend on the batch is found out between 264 and 265 rows") {
+  CheckOptions options = reduced("triton-sm90-tiled-norm");
+  options.stages = {CheckStage::gated_norm}, options.batteries = {Battery::L1};
+  const CheckReport report = run_check(options);
+  CHECK(report.exit_code() == 1);
+  for (const std::string name :
+       {"batch sizes", "permuted rows", "parts of 1 of 2048 rows", "parts of 7 of 2048 rows"}) {
+    const Gate& gate = gate_of(report, CheckStage::gated_norm, Battery::L1, name);
+    CHECK(gate.verdict == Gate::Verdict::violated);
+    REQUIRE(gate.first.has_value());
+    CHECK(gate.first->between == "264 and 265 rows");
+    CHECK(gate.first->tap == Tap::rstd);
+    CHECK(gate.first->want != gate.first->got);
+  }
+  CHECK(gate_of(report, CheckStage::gated_norm, Battery::L1, "parts of 512 of 2048 rows").verdict ==
+        Gate::Verdict::held);
+}
+
+TEST_CASE("check: the hf convention rounds 0.655 of a gated norm correctly, and does not pass for vllm's") {
+  CheckOptions options = reduced("golden");
+  options.contract.norm = Norm::hf;
+  options.stages = {CheckStage::gated_norm}, options.batteries = {Battery::accuracy};
+  const CheckReport report = run_check(options);
+  const Gate& gate = gate_of(report, CheckStage::gated_norm, Battery::accuracy, "2048 rows");
+  CHECK(*gate.correctly_rounded == doctest::Approx(0.655).epsilon(0.01));
+  CHECK(gate.verdict == Gate::Verdict::held);
+}
+
+TEST_CASE("check: every planted fault is found by the gate named for it, and by nothing without it") {
+  for (const MutationResult& result : run_mutations(reduced("golden"), "all")) {
+    CAPTURE(std::string(result.mutation->name));
+    CHECK(!result.gates.empty());
+    CHECK(result.caught());
+  }
+  CHECK(mutations().size() >= 14);
+  CHECK_THROWS_WITH_AS(mutation("banana"), doctest::Contains("found 'banana'"), Error);
+}
+
+TEST_CASE("check: what compared nothing does not hold") {
+  const Gate empty = Tally(CheckStage::conv, Battery::L0, "nothing", "").finish();
+  CHECK(empty.verdict == Gate::Verdict::empty);
+  CheckReport report;
+  report.gates = {empty};
+  CHECK(report.exit_code() == 1);
+  CHECK(check_text(report).find("nothing was compared") != std::string::npos);
+  report.gates = {skipped_gate(CheckStage::conv, Battery::L0, "any", "", "why")};
+  CHECK(report.exit_code() == 2);
+  report.gates.clear();
+  CHECK(report.exit_code() == 2);
+  CHECK(TraceCheck{}.exit_code() == 2);
+}
+
+TEST_CASE("check: bisection ends at neighbours") {
+  for (std::int64_t edge = 1; edge < 40; ++edge) {
+    const Neighbours up = narrow_down({0, 40}, [&](std::int64_t size) { return size < edge; });
+    CHECK((up.good == edge - 1 && up.bad == edge));
+    const Neighbours down = narrow_down({40, 0}, [&](std::int64_t size) { return size >= edge; });
+    CHECK((down.good == edge && down.bad == edge - 1));
+    CHECK(between_sizes(down) == between_sizes(up));
+  }
+}
+
+TEST_CASE("check: the nearest word is rounded once") {
+  CHECK(nearest_word(DType::bf16, 1 + 0x1p-8) == 0x3F80);            // a tie: to even
+  CHECK(nearest_word(DType::bf16, 1 + 0x1p-8 + 0x1p-40) == 0x3F81);  // twice rounded it would be the tie
+  CHECK(nearest_word(DType::bf16, -(1 + 0x1p-8 + 0x1p-40)) == 0xBF81);
+  CHECK(nearest_word(DType::f16, 1 + 0x1p-11 + 0x1p-40) == 0x3C01);
+  CHECK(nearest_word(DType::f16, 65519.999999) == 0x7BFF);
+  CHECK(nearest_word(DType::f16, 65520.0) == 0x7C00);
+  CHECK(nearest_word(DType::bf16, -0.0) == 0x8000);
+  for (std::uint32_t word = 1; word < 0x7F80; word += 97) {  // halfway between neighbours, and a little off
+    const double low = f32_from_bf16(static_cast<std::uint16_t>(word)),
+                 high = f32_from_bf16(static_cast<std::uint16_t>(word + 1));
+    if (!std::isfinite(high)) break;
+    CHECK(nearest_word(DType::bf16, low + (high - low) * (0.5 - 0x1p-30)) == word);
+    CHECK(nearest_word(DType::bf16, low + (high - low) * (0.5 + 0x1p-30)) == word + 1);
+  }
+}
+
+TEST_CASE("check: errors are measured in units of the exact value's last place") {
+  const std::uint16_t one = 0x3F80, above = 0x3F81;
+  const auto bytes = [](const std::uint16_t& word) { return std::as_bytes(std::span(&word, 1)); };
+  Accuracy accuracy;
+  const double exact = 1 + 0x1p-10;
+  accuracy.add(DType::bf16, bytes(one), std::span(&exact, 1));
+  CHECK(accuracy.worst == 0.125);
+  CHECK(accuracy.nearest == 1);
+  accuracy.add(DType::bf16, bytes(above), std::span(&exact, 1));
+  CHECK(accuracy.worst == 0.875);
+  CHECK((accuracy.nearest == 1 && accuracy.compared == 2));
+}
+
+TEST_CASE("check: an unknown shape, and a backend that cannot be had") {
+  CheckOptions options = reduced("golden");
+  options.shape = "banana";
+  CHECK_THROWS_WITH_AS(run_check(options), doctest::Contains("tp1, tp4 or small"), Error);
+  options.backend = "gpu";
+  CHECK_THROWS_AS(run_check(options), Error);
+}
