@@ -6,6 +6,7 @@
 #include "gdnsim/diff.hpp"
 #include "gdnsim/error.hpp"
 #include "gdnsim/log.hpp"
+#include "log_events.hpp"
 #include "replay_run.hpp"
 
 namespace gdnsim {
@@ -56,13 +57,21 @@ class LogPair {
       const bool same = a_.digest_recurrent(step, layer) == b_.digest_recurrent(step, layer) &&
                         a_.digest_conv(step, layer) == b_.digest_conv(step, layer) &&
                         a_.digest_pool(step, layer) == b_.digest_pool(step, layer) &&
-                        a_.digest_out(step, layer) == b_.digest_out(step, layer);
+                        a_.digest_out(step, layer) == b_.digest_out(step, layer) && same_events(step, layer);
       if (!same) return step;
     }
     return last;
   }
 
  private:
+  /// The digests around the events before the step. Other events are for diff to speak of.
+  bool same_events(std::int64_t step, int layer) {
+    const auto in_a = events_of_layer(a_, step, layer), in_b = events_of_layer(b_, step, layer);
+    for (std::size_t i = 0; i < std::min(in_a.size(), in_b.size()); ++i)
+      if (a_.digest_event(in_a[i], layer) != b_.digest_event(in_b[i], layer)) return false;
+    return true;
+  }
+
   Log &a_, &b_;
   BisectResult& result_;
 };

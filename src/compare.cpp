@@ -44,10 +44,19 @@ std::string_view name_of(InputsMatched value) {
   return words[static_cast<std::size_t>(value)];
 }
 
+std::string event_text(const Event& event) {
+  std::string text(name_of(event.kind));
+  if (event.kind == EventKind::copy)
+    return text + " of block " + std::to_string(event.source) + " to block " + std::to_string(event.block);
+  return text + " of block " + std::to_string(event.block);
+}
+
 bool precedes(const Divergence& a, const Divergence& b) {
   static constexpr int after_rows = std::numeric_limits<int>::max();  // a block that no row named
   const auto key = [](const Divergence& d) {
-    return std::make_tuple(d.step, d.layer, d.tap, d.row < 0 ? after_rows : d.row, d.head, d.element);
+    const std::int64_t event =
+        d.event ? d.event->number * 2 + d.event->after : std::numeric_limits<std::int64_t>::max();
+    return std::make_tuple(d.step, event, d.layer, d.tap, d.row < 0 ? after_rows : d.row, d.head, d.element);
   };
   return key(a) < key(b);
 }
@@ -220,6 +229,34 @@ void LayerComparer::digest(const StepPlan& plan, int row, std::int64_t head, std
   at.head = head;
   at.kind = DiffClass::digest;
   found(at);
+}
+
+/// A zero or a load reads nothing that could differ; a copy reads its source; the others must leave the block as it was.
+InputsMatched LayerComparer::inputs_of(const EventPlace& place) const {
+  if (!place.after || !events_seen_) return InputsMatched::unknown;
+  switch (place.event.kind) {
+    case EventKind::zero:
+    case EventKind::load:
+      return InputsMatched::equal;
+    case EventKind::copy:
+      return known(place.event.source) ? InputsMatched::equal : InputsMatched::unknown;
+    default:
+      return event_began_equal_ ? InputsMatched::equal : InputsMatched::different;
+  }
+}
+
+bool LayerComparer::event(const StepPlan& plan, const EventPlace& place, std::uint64_t got, std::uint64_t want) {
+  if (!pick_.state(plan, place.event.block)) return true;
+  begin(plan);
+  const bool equal = count_digest(Tap::state, plan, got == want);
+  if (!place.after) event_began_equal_ = equal;
+  if (equal) return true;
+  Divergence at = this->place(Tap::state, plan, -1, place.event.block);
+  at.kind = DiffClass::digest;
+  at.inputs = inputs_of(place);
+  at.event = place;
+  found(at);
+  return false;
 }
 
 void LayerComparer::pool_digest(const StepPlan& plan, std::uint64_t got, std::uint64_t want) {

@@ -8,6 +8,7 @@
 #include "gdnsim/error.hpp"
 #include "gdnsim/log.hpp"
 #include "gdnsim/trace.hpp"
+#include "log_events.hpp"
 
 namespace gdnsim {
 namespace {
@@ -80,6 +81,11 @@ Slice common(const Recording& a, const Recording& b, const Slice& asked, std::ve
   return both;
 }
 
+/// Load rows are each file's own.
+bool same_event(const Event& a, const Event& b) {
+  return a.kind == b.kind && a.block == b.block && (a.kind != EventKind::copy || a.source == b.source);
+}
+
 using SnapshotKey = std::pair<std::int64_t, std::int32_t>;  // step, block
 std::map<SnapshotKey, Snapshot> snapshots_of(const Recording& recording, int layer) {
   std::map<SnapshotKey, Snapshot> result;
@@ -115,6 +121,7 @@ class LayerDiff {
   }
 
   void step(const StepPlan& plan) {
+    compare_events(plan);
     if (plan.path != Path::opaque) compare_taps(plan, Tap::conv_acc, Tap::u);
     compare_snapshots(plan);
     compare_digests(plan);
@@ -128,6 +135,29 @@ class LayerDiff {
   const std::vector<std::string>& lacking() const { return lacking_; }
 
  private:
+  /// The digests around the events before the step, in order, up to the first that the two do not share.
+  void compare_events(const StepPlan& plan) {
+    if (!both_logs() || log_a_->header().events.empty() || log_b_->header().events.empty()) return;
+    const auto in_a = events_of_layer(*log_a_, plan.step, layer_), in_b = events_of_layer(*log_b_, plan.step, layer_b_);
+    for (std::size_t i = 0; i < std::max(in_a.size(), in_b.size()); ++i) {
+      const Event* a = i < in_a.size() ? &log_a_->header().events[in_a[i]] : nullptr;
+      const Event* b = i < in_b.size() ? &log_b_->header().events[in_b[i]] : nullptr;
+      if (a == nullptr || b == nullptr || !same_event(*a, *b)) return note_other_events(plan.step, a, b);
+      const auto number = static_cast<std::int64_t>(in_a[i]);
+      const EventDigests want = log_a_->digest_event(in_a[i], layer_), got = log_b_->digest_event(in_b[i], layer_b_);
+      comparer_.event(plan, {number, *a, false}, got.before, want.before);
+      comparer_.event(plan, {number, *a, true}, got.after, want.after);
+    }
+  }
+
+  void note_other_events(std::int64_t step, const Event* a, const Event* b) {
+    if (other_events_) return;
+    other_events_ = true;
+    const auto words = [](const Event* event) { return event == nullptr ? "none" : event_text(*event); };
+    lacking_.push_back("layer " + std::to_string(layer_) + ": events before step " + std::to_string(step) + ": A has " +
+                       words(a) + ", B " + words(b) + ": what they left was not compared");
+  }
+
   void compare_taps(const StepPlan& plan, Tap from, Tap to) {
     for (auto i = static_cast<std::size_t>(from); i <= static_cast<std::size_t>(to); ++i) {
       const Tap tap = static_cast<Tap>(i);
@@ -191,7 +221,7 @@ class LayerDiff {
   std::map<SnapshotKey, Snapshot> in_a_, in_b_;
   std::vector<std::string> lacking_;
   std::set<std::int32_t> paired_;  // blocks whose states were compared after this step
-  bool unpaired_ = false;
+  bool unpaired_ = false, other_events_ = false;
   std::uint64_t snapshots_ = 0;
   Bytes got_, want_, got_recurrent_, got_conv_, want_recurrent_, want_conv_;
 };
@@ -211,6 +241,9 @@ std::string first_field(const ContractSet& a, const ContractSet& b) {
 void note_provenance(const Recording& a, const Recording& b, std::vector<std::string>& notes) {
   const auto *x = dynamic_cast<const Log*>(&a), *y = dynamic_cast<const Log*>(&b);
   if (x == nullptr || y == nullptr) return;
+  if (x->header().events.empty() != y->header().events.empty())
+    notes.push_back(std::string(x->header().events.empty() ? "A" : "B") +
+                    " holds no events: what they left is compared with the next step's states alone");
   if (x->header().contracts != y->header().contracts)
     notes.push_back("contracts differ: A '" + contract_name(x->header().contracts) + "', B '" +
                     contract_name(y->header().contracts) + "'" +

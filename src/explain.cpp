@@ -18,6 +18,9 @@ using namespace explaining;
 constexpr int kFindings = 16;  // in one layer
 
 std::string unit_words(const Unit& unit) {
+  if (unit.event >= 0)
+    return "step " + std::to_string(unit.step) + (unit.event % 2 == 0 ? ", before" : ", after") + " event " +
+           std::to_string(unit.event / 2) + ", block " + std::to_string(unit.block);
   std::string text = "step " + std::to_string(unit.step) + ", " + std::string(name_of(unit.tap));
   if (unit.row >= 0) text += ", row " + std::to_string(unit.row);
   if (unit.block >= 0) text += ", block " + std::to_string(unit.block);
@@ -48,6 +51,7 @@ Scope trimmed(Scope scope, const Bench& bench) {
 void report(const Tested& tested, const Scene& scene, std::vector<Mechanism>& out) {
   const std::string evidence = evidence_of(tested, scene);
   std::vector<Mechanism> mechanisms = tested.hypothesis.mechanisms;
+  if (tested.hypothesis.more) mechanisms.back().says += tested.hypothesis.more();
   if (tested.hypothesis.rounds != nullptr) {
     const Contract& expected = scene.bench.contracts.of(scene.plan(scene.at.step).path);
     const Scope scope = tested.hypothesis.mechanism().scope;
@@ -72,7 +76,39 @@ struct LayerFindings {
 struct Finding {
   std::vector<Twist> twists;
   std::vector<Mechanism> mechanisms;
+  std::optional<std::int64_t> state_at{}, window_at{};  // of one row of one step
+  bool of_position() const { return state_at || window_at; }
 };
+
+Finding finding_of(const Hypothesis& hypothesis) {
+  Finding finding{hypothesis.twists, {}};
+  const Scope& scope = hypothesis.mechanism().scope;
+  if (scope.from_step == scope.to_step && scope.row >= 0)
+    finding.state_at = hypothesis.state_at, finding.window_at = hypothesis.window_at;
+  return finding;
+}
+
+/// What a row went on from, once all of it is known: "recurrent at p-1, conv at p". Its last line says it.
+void say_positions(std::vector<Finding>& findings) {
+  const auto same_row = [](const Finding& a, const Finding& b) {
+    const Scope &x = a.mechanisms.front().scope, &y = b.mechanisms.front().scope;
+    return x.from_step == y.from_step && x.row == y.row;
+  };
+  const auto at = [](std::int64_t n) { return n == 0 ? "p" : (n > 0 ? "p+" : "p") + std::to_string(n); };
+  for (std::size_t i = 0; i < findings.size(); ++i) {
+    if (!findings[i].of_position()) continue;
+    std::int64_t state = 0, window = 0;
+    bool last = true;
+    for (std::size_t k = 0; k < findings.size(); ++k) {
+      if (!findings[k].of_position() || !same_row(findings[i], findings[k])) continue;
+      state = findings[k].state_at.value_or(state), window = findings[k].window_at.value_or(window);
+      last &= k <= i;
+    }
+    if (last)
+      findings[i].mechanisms.back().says +=
+          "; so the row went on from recurrent at " + at(state) + ", conv at " + at(window);
+  }
+}
 
 /// A later finding may contain an earlier one: what everything comes out without is dropped.
 void drop_superseded(const Bench& bench, std::vector<Finding>& findings) {
@@ -114,17 +150,19 @@ LayerFindings explain_layer(const Bench& bench, SearchState& state) {
       findings.push_back({{}, {pattern_of(scene, state.deadline.over())}});
       break;
     }
-    findings.push_back({best->hypothesis.twists, {}});
+    findings.push_back(finding_of(best->hypothesis));
     report(*best, scene, findings.back().mechanisms);
     trials.accept(best->hypothesis.twists);
     result.complete = best->outcome.clean();
     if (best->hypothesis.rounds != nullptr && best->hypothesis.whole && result.complete && i == 0)
       result.contract = best->hypothesis.twists;
   }
-  if (result.complete)
+  if (result.complete) {
     drop_superseded(bench, findings);
-  else if (!findings.back().twists.empty())  // the last one is no pattern: the loop ran out
+    say_positions(findings);
+  } else if (!findings.back().twists.empty()) {  // the last one is no pattern: the loop ran out
     findings.push_back({{}, {too_many(trials)}});
+  }
   for (const Finding& finding : findings)
     result.mechanisms.insert(result.mechanisms.end(), finding.mechanisms.begin(), finding.mechanisms.end());
   return result;

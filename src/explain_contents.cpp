@@ -191,16 +191,14 @@ std::string event_words(const Event& event) {
   return "the " + std::string(name_of(event.kind)) + " of block " + std::to_string(event.block);
 }
 
-/// ": the last writer was sequence 5 at step 0": what the block held before this event of a layer.
+/// ": the last writer was row 0 of step 0, sequence 5": what the block held before this event of a layer.
 std::string left_by(const Stream& stream, const Event& event, std::int64_t at, int layer) {
-  Lifecycle life(stream, "");
+  Lifecycle life(stream, "", layer);
   life.go_to(event.step);
   const auto events = stream.events();
   std::int64_t first = at;
   while (first > 0 && events[static_cast<std::size_t>(first - 1)].step == event.step) --first;
-  for (std::int64_t i = first; i < at; ++i)
-    if (const Event& before = events[static_cast<std::size_t>(i)]; before.layer == -1 || before.layer == layer)
-      life.event(before, i);
+  for (std::int64_t i = first; i < at; ++i) life.event(events[static_cast<std::size_t>(i)], i);
   const bool fresh = life.life(event.block).written_step < 0;
   return fresh ? ": nothing had written it before" : ": the last writer was " + life.last_writer(event.block);
 }
@@ -342,6 +340,7 @@ void propose_windows(const Scene& scene, Hypotheses& out) {
     const RowStep place = lineage[at];
     const auto propose = [&](int by, const std::function<Twist(const Where&)>& twist) {
       propose_row(scene, out, "conv-window-shift", place, -1, "conv window read " + columns(by), twist);
+      out.back().window_at = by;
     };
     for (bool roll_true : {true, false}) {
       for (int by : {-1, 1, -2, 2})

@@ -51,6 +51,9 @@ void changed_words(const Scene& scene, const WrongUnit& wrong, Hypotheses& out) 
     says += " after the write of step " + std::to_string(scope.from_step) + " and before the snapshot after step " +
             std::to_string(scope.to_step);
   propose_corruption(out, scope, says, twist);
+  out.back().more = [&scene, block = wrong.unit.block, step = wrong.unit.step] {
+    return last_writer_of(scene, block, step, true);
+  };
 }
 
 /// Isolated words of the record that nothing downstream shows.

@@ -335,6 +335,8 @@ Mechanism pattern_of(const Scene& scene, bool out_of_time) {
     if (spread.low_half_zero) says << "; the low 16 bits of every recorded word are zero";
     says << other_row(scene, first);
   }
+  if (first.unit.block >= 0)
+    says << last_writer_of(scene, first.unit.block, first.unit.step, first.unit.row < 0 && first.unit.event < 0);
   return {
       "unexplained",
       {first.unit.step, scene.found.wrong.back().unit.step, scene.bench.layer, first.unit.row, first.unit.block, -1},

@@ -123,6 +123,7 @@ void flips_of_word(const Scene& scene, const Propagation& propagation, const std
                            element_text(model, Tap::state, element) + ", bit " + std::to_string(bit) +
                            " changed before step " + std::to_string(step) + " read it",
                        flipped_bit(step, block, Part::recurrent, element, bit));
+    out.back().more = [&scene, block, step] { return last_writer_of(scene, block, step, false); };
   }
 }
 

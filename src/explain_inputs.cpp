@@ -41,6 +41,7 @@ void flipped_window(const Scene& scene, const std::vector<WrongWord>& words, Hyp
                              " (column " + std::to_string(column) + ", channel " + std::to_string(channel) + "), bit " +
                              std::to_string(bit) + " changed before step " + std::to_string(step) + " read it",
                          flipped_bit(step, block, Part::conv, element, bit));
+      out.back().more = [&scene, block, step] { return last_writer_of(scene, block, step, false); };
     }
   }
   flipped_input(

@@ -72,6 +72,9 @@ void propose_words(const Scene& scene, Hypotheses& out);             // memory-c
 void propose_records(const Scene& scene, Hypotheses& out);           // memory-corruption of the record itself
 void propose_snapshots(const Scene& scene, Hypotheses& out);         // a snapshot that holds another state
 
+/// "; the last writer of block 3 was row 0 of step 4, sequence 7": before the rows of the step, or after them.
+std::string last_writer_of(const Scene& scene, std::int32_t block, std::int64_t step, bool after);
+
 /// Half of the blocks that rows name come out wrong sooner or later: arithmetic does that, one bad step hardly.
 bool widespread(const Bench& bench, const Outcome& outcome);
 

@@ -2,6 +2,7 @@
 #include <algorithm>
 
 #include "explain_kinds.hpp"
+#include "gdnsim/lifecycle.hpp"
 
 namespace gdnsim::explaining {
 namespace {
@@ -15,15 +16,19 @@ bool here(const Event& event, int layer) { return event.layer == -1 || event.lay
 /// The blocks whose state became one block's, from a step back: through copies and through rows that moved.
 class Lineage {
  public:
-  Lineage(const Stream& stream, int layer, const std::vector<StepPlan>& plans, std::int32_t block, std::int64_t step)
-      : events_(stream.events()), layer_(layer), plans_(plans), step_(step), block_(block) {
-    const auto later = [](std::int64_t at, const Event& event) { return at < event.step; };
-    next_ = std::upper_bound(events_.begin(), events_.end(), step, later) - events_.begin();
+  Lineage(const Stream& stream, int layer, const std::vector<StepPlan>& plans, const Unit& at)
+      : events_(stream.events()), layer_(layer), plans_(plans), step_(at.step), block_(at.block) {
+    const auto later = [](std::int64_t step, const Event& event) { return step < event.step; };
+    next_ = std::upper_bound(events_.begin(), events_.end(), step_, later) - events_.begin();
+    if (at.event < 0) return;
+    after_rows_ = false;
+    next_ = static_cast<std::ptrdiff_t>((at.event + 1) / 2);  // the event itself is behind what was found before it
   }
   std::int64_t step() const { return step_; }
   std::int32_t block() const { return block_; }  // after the rows of step()
   /// The row of step() that wrote it, or -1.
   int row() const {
+    if (!after_rows_) return -1;
     const StepPlan& plan = plans_[static_cast<std::size_t>(step_)];
     const auto found = std::ranges::find(plan.block, block_);
     return block_ < 0 || found == plan.block.end() ? -1 : static_cast<int>(found - plan.block.begin());
@@ -40,6 +45,7 @@ class Lineage {
       if (event.kind == EventKind::copy) block_ = event.source;
     }
     --step_;
+    after_rows_ = true;
     return false;
   }
 
@@ -50,6 +56,7 @@ class Lineage {
   std::int64_t step_;
   std::int32_t block_;
   std::ptrdiff_t next_ = 0;
+  bool after_rows_ = true;  // else what is asked about is before the rows of step()
 };
 
 /// (step, block) of the layer's recorded snapshots that come out.
@@ -71,7 +78,7 @@ std::int64_t anchor_of(const Scene& scene) {
   const Unit& at = scene.at;
   const std::int64_t earliest = std::max<std::int64_t>(0, at.step - kWindow);
   const auto equal = equal_snapshots(bench, scene.found, at.step);
-  Lineage lineage(bench.stream, bench.layer, scene.plans, at.block, at.step);
+  Lineage lineage(bench.stream, bench.layer, scene.plans, at);
   const auto sets = [](const Event& event, std::ptrdiff_t) { return event.kind != EventKind::copy; };
   while (at.block >= 0 && lineage.step() > earliest && !equal.contains({lineage.step(), lineage.block()}))
     if (lineage.back(sets)) return lineage.step();
@@ -122,7 +129,7 @@ Scene make_scene(Trials& trials, Outcome found) {
 
 std::vector<RowStep> rows_of_state(const Scene& scene, std::int64_t first) {
   std::vector<RowStep> rows;
-  Lineage lineage(scene.bench.stream, scene.bench.layer, scene.plans, scene.at.block, scene.at.step);
+  Lineage lineage(scene.bench.stream, scene.bench.layer, scene.plans, scene.at);
   while (scene.at.block >= 0 && lineage.step() >= first) {
     const int row = scene.plan(lineage.step()).path == Path::opaque ? -1 : lineage.row();
     if (row >= 0) rows.push_back({lineage.step(), row});
@@ -133,7 +140,7 @@ std::vector<RowStep> rows_of_state(const Scene& scene, std::int64_t first) {
 
 std::vector<std::int64_t> events_of_state(const Scene& scene) {
   std::vector<std::int64_t> events;
-  Lineage lineage(scene.bench.stream, scene.bench.layer, scene.plans, scene.at.block, scene.at.step);
+  Lineage lineage(scene.bench.stream, scene.bench.layer, scene.plans, scene.at);
   while (scene.at.block >= 0 && lineage.step() >= scene.anchor)
     (void)lineage.back([&](const Event&, std::ptrdiff_t at) { return events.push_back(at), false; });
   return events;
@@ -169,6 +176,12 @@ std::vector<RowStep> rows_of_block(const Scene& scene, std::int32_t block, std::
       if (block >= 0 && plan.block[static_cast<std::size_t>(row)] == block) rows.push_back({step, row});
   }
   return rows;
+}
+
+std::string last_writer_of(const Scene& scene, std::int32_t block, std::int64_t step, bool after) {
+  Lifecycle life(scene.bench.stream, "", scene.bench.layer);
+  after ? life.go_to(step + 1) : life.go_into(step);
+  return "; the last writer of block " + std::to_string(block) + " was " + life.last_writer(block);
 }
 
 bool widespread(const Bench& bench, const Outcome& outcome) {

@@ -98,13 +98,16 @@ std::optional<std::pair<Event, Words>> start_of(const Scene& scene, std::int32_t
 
 void read_of_position(const Scene& scene, const RowStep& place, std::ptrdiff_t n, const std::string& which,
                       const Words& words, Hypotheses& out) {
-  for (Part part : scene.parts())
+  for (Part part : scene.parts()) {
     propose_row(
         scene, out, "wrong-position", place, -1,
         "read its own " + words_of(part) + " of position p" + (n > 0 ? "+" : "") + std::to_string(n) + ", " + which,
         [=](const Where& where) {
           return changed_before(where, [=](StepEdit&, int, std::int32_t, Words& now) { take(part, words, now); });
         });
+    if (has_recurrent(part)) out.back().state_at = n;
+    if (has_conv(part)) out.back().window_at = n;
+  }
 }
 
 /// A state that the row's sequence left earlier: after which step, in which block, n tokens from the one to go on from.
@@ -121,6 +124,7 @@ Twist reads_words(const Where& where, Part part, const Words& words) {
 }
 
 std::string from_words(const Left& left, std::int32_t start) {
+  if (left.block == start) return "the one after step " + std::to_string(left.step);
   return name(left.block) + ", the one after step " + std::to_string(left.step) + ", not " + name(start);
 }
 
@@ -139,8 +143,7 @@ Mechanism wrong_window(const Scope& scope, const Left& left, std::int32_t start)
 }
 
 /// What a row of a sequence with several candidates a launch goes on from, when the wrong one is taken for the accepted one:
-/// for the state, for the window (a shift), or for each its own; nullptr: the right one. Each has a line, and the last one says
-/// what both stood for.
+/// for the state, for the window (a shift), or for each its own; nullptr: the right one. Each has a line.
 void columns_of_launch(const Scene& scene, const RowStep& place, const Left* state, const Left* window,
                        Hypotheses& out) {
   const std::int32_t start = scene.plan(place.step).start(static_cast<std::size_t>(place.row));
@@ -155,9 +158,8 @@ void columns_of_launch(const Scene& scene, const RowStep& place, const Left* sta
     hypothesis.mechanisms.push_back(wrong_window(scope(*window), *window, start));
     hypothesis.twists.push_back(reads_words(where, Part::conv, *window->words));
   }
-  const auto at = [](const Left* left) { return left == nullptr ? std::string("p") : left->position(); };
-  hypothesis.mechanisms.back().says +=
-      "; so the row went on from recurrent at " + at(state) + ", conv at " + at(window);
+  if (state != nullptr) hypothesis.state_at = state->n;
+  if (window != nullptr) hypothesis.window_at = window->n;
   out.push_back(std::move(hypothesis));
 }
 
@@ -180,6 +182,13 @@ std::vector<Left> left_before(const Scene& scene, const RowStep& place) {
   std::ranges::reverse(lefts);
   if (lefts.size() > kMost) lefts.resize(kMost);
   return lefts;
+}
+
+/// State and window each of another token: neither comes right alone.
+void pairs_of_moments(const Scene& scene, const RowStep& place, const std::vector<Left>& lefts, Hypotheses& out) {
+  for (const Left& state : lefts)
+    for (const Left& window : lefts)
+      if (&state != &window) columns_of_launch(scene, place, &state, &window, out);
 }
 
 }  // namespace
@@ -214,9 +223,7 @@ void propose_columns(const Scene& scene, Hypotheses& out) {
       if (may(Part::conv)) columns_of_launch(scene, place, nullptr, &left, out);
       if (may(Part::both)) columns_of_launch(scene, place, &left, &left, out);
     }
-    for (const Left& state : lefts)
-      for (const Left& window : lefts)
-        if (may(Part::both) && &state != &window) columns_of_launch(scene, place, &state, &window, out);
+    if (may(Part::both)) pairs_of_moments(scene, place, lefts, out);
   }
 }
 
@@ -242,6 +249,12 @@ void propose_positions(const Scene& scene, Hypotheses& out) {
         read_of_position(scene, place, -static_cast<std::ptrdiff_t>(since), "the one it started from", start->second,
                          out);
     }
+    const StepPlan& plan = scene.plan(place.step);
+    if (!scene.in_conv() || !plan.accepted.empty() || !plan.source.empty()) continue;  // propose_columns has asked
+    constexpr std::size_t kNear = 4;
+    auto lefts = left_before(scene, place);
+    lefts.resize(std::min(lefts.size(), kNear));
+    pairs_of_moments(scene, place, lefts, out);
   }
 }
 

@@ -32,17 +32,21 @@ class TrialObserver final : public Observer {
         stream_(stream),
         until_wrong_(until_wrong),
         log_(dynamic_cast<Log*>(&bench.recording)),
-        taps_(comparable_taps(bench.stream, bench.recording, bench.layer)) {}
+        taps_(comparable_taps(bench.stream, bench.recording, bench.layer)),
+        events_before_(first_event_from(bench.stream, bench.recording.first_step())) {}
 
   std::function<void(const StepView&)> on_step;
   bool comparing = true;
   Outcome outcome;
 
+  void event_coming(const Event& event, int, Pool& pool) override { judge_event(event, pool, false); }
+
   void event_applied(const Event& event, int layer, Pool& pool) override {
     touched.insert(event.block);
-    const std::int64_t at = &event - stream_.events().data();
+    const std::int64_t at = number_of(event);
     for (const Twist* twist : twists_)
       if (twist->event == at && twist->instead) twist->instead(pool, layer);
+    judge_event(event, pool, true);
   }
 
   void before(std::int64_t, int layer, const StepPlan& plan, Pool& pool) override {
@@ -62,6 +66,21 @@ class TrialObserver final : public Observer {
   std::set<std::int32_t> touched;
 
  private:
+  std::int64_t number_of(const Event& event) const { return &event - stream_.events().data(); }
+
+  /// A log's digests around an event, each one unit. Twists may have changed what the event is.
+  void judge_event(const Event& event, const Pool& pool, bool after) {
+    if (!comparing || !logs_event(log_, event, bench_.first_step)) return;
+    if (!bench_.pick.state(bench_.stream.plan(event.step), event.block)) return;
+    const std::int64_t number = number_of(event);
+    const Event& told = bench_.stream.events()[static_cast<std::size_t>(number)];
+    const EventDigests logged = log_event(*log_, told, number - events_before_, bench_.layer);
+    const Unit unit{event.step, Tap::state, -1, event.block, 2 * number + after};
+    ++outcome.units;
+    if (pool.digest(bench_.layer, event.block).block != (after ? logged.after : logged.before) && !forgiven(unit))
+      outcome.wrong.push_back({unit, 1, {}, {}});
+  }
+
   void compare(const StepView& view) {
     const std::size_t before = outcome.wrong.size();
     for (std::size_t i = 0; view.executed && i < kTaps; ++i)
@@ -146,6 +165,7 @@ class TrialObserver final : public Observer {
   const bool until_wrong_;
   Log* const log_;
   const TapSet taps_;
+  const std::int64_t events_before_;  // events of the stream before the log's first
   bool snapshot_here_ = false;
   Bytes want_, want_conv_;
 };

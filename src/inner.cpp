@@ -21,6 +21,7 @@ class MomentObserver final : public Observer {
   MomentObserver(ReplayObserver& replay, const Divergence& at, Moment& moment)
       : replay_(replay), at_(at), moment_(moment) {}
 
+  void event_coming(const Event& event, int layer, Pool& pool) override { replay_.event_coming(event, layer, pool); }
   void event_applied(const Event& event, int layer, Pool& pool) override { replay_.event_applied(event, layer, pool); }
   void before(std::int64_t step, int layer, const StepPlan& plan, Pool& pool) override {
     replay_.before(step, layer, plan, pool);

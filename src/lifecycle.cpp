@@ -27,9 +27,10 @@ Moment next_token(const Moment& from, std::int64_t sequence, std::uint64_t conte
 
 }  // namespace
 
-Lifecycle::Lifecycle(const Stream& stream, std::string where)
+Lifecycle::Lifecycle(const Stream& stream, std::string where, int layer)
     : stream_(stream),
       where_(std::move(where)),
+      layer_(layer),
       owned_(has_allocations(stream)),
       strict_(owned_ || stream.version() >= 2) {}
 
@@ -77,11 +78,11 @@ std::string Lifecycle::describe(std::int32_t block) const {
 std::string Lifecycle::last_writer(std::int32_t block) const {
   const BlockLife& life = this->life(block);
   if (life.written_step < 0) return "nobody";
-  const std::string step = " at step " + number(life.written_step);
   if (life.written_event < 0) {
     const bool freed = owned_ && !life.allocated && life.owner == life.written_by && life.since >= life.written_step;
     const bool gone = owned_ && life.owner != life.written_by;
-    return sequence_words(life.written_by) + step +
+    const std::string sequence = life.written_by < 0 ? "" : ", sequence " + number(life.written_by);
+    return "row " + number(life.written_row) + " of step " + number(life.written_step) + sequence +
            (freed  ? " (freed at step " + number(life.since) + ")"
             : gone ? " (which no longer has it)"
                    : "");
@@ -89,7 +90,7 @@ std::string Lifecycle::last_writer(std::int32_t block) const {
   const Event& event = stream_.events()[static_cast<std::size_t>(life.written_event)];
   std::string what(name_of(event.kind));
   if (event.kind == EventKind::copy) what += " of block " + number(event.source);
-  return "event " + number(life.written_event) + " (" + what + ")" + step;
+  return "event " + number(life.written_event) + " (" + what + ") at step " + number(life.written_step);
 }
 
 // ---- events
@@ -107,7 +108,7 @@ void Lifecycle::event(const Event& event, std::int64_t number) {
       life.allocated = false, life.since = event.step, life.has_contents = false;
       return;
     default:
-      return fill(event, number);
+      if (layer_ < 0 || event.layer < 0 || event.layer == layer_) fill(event, number);
   }
 }
 
@@ -135,7 +136,7 @@ void Lifecycle::fill(const Event& event, std::int64_t number) {
   to.recurrent = event.kind == EventKind::copy ? from.recurrent : fresh;
   to.conv = event.kind == EventKind::copy ? from.conv : fresh;
   to.has_contents = event.kind != EventKind::copy || !owned_ || from.has_contents;
-  to.written_step = event.step, to.written_event = number, to.written_by = event.sequence;
+  to.written_step = event.step, to.written_event = number, to.written_by = event.sequence, to.written_row = -1;
 }
 
 // ---- steps
@@ -231,6 +232,7 @@ void Lifecycle::write(const StepPlan& plan, const Row& row) {
   to.conv = ran ? next_token(from.conv, row.sequence, content) : to.recurrent;
   to.has_contents = true;
   to.written_step = plan.step, to.written_event = -1, to.written_by = row.sequence;
+  to.written_row = static_cast<std::int64_t>(row.row);
   if (row.sequence < 0) return;
   LastLaunch& launch = launches_[row.sequence];
   if (plan.draft == 0) launch = {plan.step, {}};
@@ -258,6 +260,11 @@ void Lifecycle::go_into(std::int64_t step) {
 void Lifecycle::copy_recurrent(std::int32_t from, std::int32_t to) { at(to).recurrent = life(from).recurrent; }
 void Lifecycle::copy_conv(std::int32_t from, std::int32_t to) { at(to).conv = life(from).conv; }
 
-void require_life(const Stream& stream, const std::string& where) { Lifecycle(stream, where).go_to(stream.steps()); }
+void require_life(const Stream& stream, const std::string& where) {
+  const bool apart =
+      std::ranges::any_of(stream.events(), [](const Event& e) { return e.layer >= 0 && changes_contents(e.kind); });
+  for (int layer = apart ? 0 : -1; layer < (apart ? stream.model().layers() : 0); ++layer)
+    Lifecycle(stream, where, layer).go_to(stream.steps());
+}
 
 }  // namespace gdnsim

@@ -21,6 +21,14 @@ void write_column(h5::Group& group, std::string_view name, const std::vector<Eve
 
 }  // namespace
 
+std::vector<std::size_t> events_of_layer(const Log& log, std::int64_t step, int layer) {
+  const auto& events = log.header().events;
+  std::vector<std::size_t> found;
+  for (auto at = std::ranges::lower_bound(events, step, {}, &Event::step); at != events.end() && at->step == step; ++at)
+    if (names(*at, layer)) found.push_back(static_cast<std::size_t>(at - events.begin()));
+  return found;
+}
+
 void write_events(h5::Group& root, const LogHeader& header) {
   if (header.events.empty()) return;
   h5::Group group = root.create_group(kEvents);
@@ -119,13 +127,14 @@ std::optional<EventProof::Fault> EventProof::check_event(std::size_t at, std::si
     return Fault{where, before == 0};
   }
   const std::optional<std::uint64_t> was = known(slot, event.block);
-  std::optional<std::uint64_t> is = before;  // allocate and free leave the contents
+  const std::optional<std::uint64_t> source = event.kind == EventKind::copy ? known(slot, event.source) : was;
+  std::uint64_t is = before;  // allocate and free leave the contents
   if (event.kind == EventKind::zero) is = zero_;
-  if (event.kind == EventKind::copy) is = known(slot, event.source);
-  if (event.kind == EventKind::load) is = std::nullopt;
+  if (event.kind == EventKind::copy) is = source.value_or(after);
+  if (event.kind == EventKind::load) is = after;
   known_[slot][event.block] = after;
   if (was && *was != before) return Fault{where, false};
-  if (is && *is != after) return Fault{where, true};
+  if (is != after) return Fault{where, true};
   return std::nullopt;
 }
 

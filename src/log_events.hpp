@@ -17,6 +17,9 @@ namespace gdnsim {
 /// Does the event name this layer?
 inline bool names(const Event& event, int layer) { return event.layer == -1 || event.layer == layer; }
 
+/// The places in the log's events of those that name this step and this layer.
+std::vector<std::size_t> events_of_layer(const Log& log, std::int64_t step, int layer);
+
 /// Creates /events with everything but the digests; nothing without events.
 void write_events(h5::Group& root, const LogHeader& header);
 /// Reads and checks them. Throws Error.

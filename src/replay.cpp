@@ -5,6 +5,7 @@
 
 #include "gdnsim/error.hpp"
 #include "gdnsim/log.hpp"
+#include "layer_outcome.hpp"
 #include "replay_run.hpp"
 
 namespace gdnsim {
@@ -61,39 +62,68 @@ void add(Comparison& to, const LayerReplay& layer) {
   to.snapshots += layer.snapshots;
 }
 
-/// Carried and local runs of every layer. A layer whose snapshots all agree needs no local run: overwriting our state with
-/// equal bits changes nothing.
+/// Counts the steps of the layers that are run here.
+class LayerProgress {
+ public:
+  LayerProgress(const ReplayOptions& options, std::int64_t steps, std::size_t layers) : report_(options.progress) {
+    for (std::size_t i = 0; i < layers; ++i) total_ += mine(options, i) ? steps : 0;
+  }
+  static bool mine(const ReplayOptions& options, std::size_t layer) {
+    return options.spread == nullptr || options.spread->takes(layer);
+  }
+  void step() {
+    if (report_) report_(std::min(++done_, total_), total_);
+  }
+
+ private:
+  const std::function<void(std::int64_t, std::int64_t)>& report_;
+  std::int64_t done_ = 0, total_ = 0;
+};
+
+/// Carried and local run of a layer. One whose snapshots all agree needs no local run: overwriting our state with equal bits
+/// changes nothing. `starts`: a local run has somewhere to start from.
+LayerOutcome run_layer(Stream& stream, Recording& recording, Backend& backend, const ReplayOptions& options,
+                       const ReplayResult& result, int layer, bool starts, LayerProgress& progress) {
+  ReplayObserver::Options run{layer, result.slice.first_step, false, [&] { progress.step(); }};
+  const auto replay_one = [&] {
+    return replay_layer(stream, recording, backend, result.contract.contracts, result.slice.last_step, run);
+  };
+  LayerOutcome outcome;
+  bool need_local = options.mode == Mode::local;
+  if (options.mode != Mode::local) {
+    const LayerReplay carried = replay_one();
+    add(outcome.carried, carried);
+    need_local = options.mode == Mode::both && carried.state_differs;
+    if (options.mode == Mode::both && starts && !need_local) add(outcome.local, carried);
+  }
+  if (need_local && starts) {
+    run.local = true;
+    outcome.reran = true;
+    if (options.mode == Mode::both) run.on_step = nullptr;
+    add(outcome.local, replay_one());
+  }
+  return outcome;
+}
+
+/// Carried and local runs of every layer, by whoever takes it.
 void run_layers(Stream& stream, Recording& recording, Backend& backend, const ReplayOptions& options,
                 ReplayResult& result) {
-  const Slice& slice = result.slice;
-  const std::int64_t total = slice.last_step * static_cast<std::int64_t>(slice.layers.size());
-  std::int64_t done = 0;
-  const auto on_step = [&] {
-    if (options.progress) options.progress(std::min(++done, total), total);
-  };
-  const bool starts = has_local_starts(stream, recording, slice.layers);
+  const std::vector<int>& layers = result.slice.layers;
+  const bool starts = has_local_starts(stream, recording, layers);
+  LayerProgress progress(options, result.slice.last_step, layers.size());
+  std::vector<LayerOutcome> outcomes(layers.size());
+  for (std::size_t i = 0; i < layers.size(); ++i)
+    if (LayerProgress::mine(options, i))
+      outcomes[i] = run_layer(stream, recording, backend, options, result, layers[i], starts, progress);
+  if (options.spread != nullptr) share(*options.spread, outcomes);
   bool reran = false;
-  for (int layer : slice.layers) {
-    ReplayObserver::Options run{layer, slice.first_step, false, on_step};
-    const auto replay_one = [&] {
-      return replay_layer(stream, recording, backend, result.contract.contracts, slice.last_step, run);
-    };
-    bool need_local = options.mode == Mode::local;
-    const std::uint64_t before = result.carried.compared() + result.local.compared();
-    if (options.mode != Mode::local) {
-      const LayerReplay carried = replay_one();
-      add(result.carried, carried);
-      need_local = options.mode == Mode::both && carried.state_differs;
-      if (options.mode == Mode::both && starts && !need_local) add(result.local, carried);
-    }
-    if (need_local && starts) {
-      run.local = true;
-      reran = true;
-      if (options.mode == Mode::both) run.on_step = nullptr;
-      add(result.local, replay_one());
-    }
-    if (result.carried.compared() + result.local.compared() == before && result.inconclusive_because.empty())
-      result.inconclusive_because = "layer " + std::to_string(layer) + ": no element was compared";
+  for (std::size_t i = 0; i < layers.size(); ++i) {
+    const LayerOutcome& outcome = outcomes[i];
+    result.carried.add(outcome.carried);
+    result.local.add(outcome.local);
+    reran |= outcome.reran;
+    if (outcome.carried.compared() + outcome.local.compared() == 0 && result.inconclusive_because.empty())
+      result.inconclusive_because = "layer " + std::to_string(layers[i]) + ": no element was compared";
   }
   if (options.mode != Mode::carried && !starts)
     result.local.note =
@@ -137,13 +167,18 @@ ReplayResult run_with(Stream& stream, Recording& recording, Backend& backend, co
 }
 
 /// The first divergence under other contracts, or nothing; stops as soon as it is found.
-std::optional<Divergence> first_under(Stream& stream, Recording& recording, Backend& backend, const Slice& slice,
-                                      const ContractSet& contracts) {
+std::optional<Divergence> first_under(Stream& stream, Recording& recording, Backend& backend,
+                                      const ReplayOptions& options, const Slice& slice, const ContractSet& contracts) {
+  std::vector<LayerOutcome> outcomes(slice.layers.size());
+  for (std::size_t i = 0; i < outcomes.size(); ++i)
+    if (LayerProgress::mine(options, i))
+      outcomes[i].carried.first = replay_layer(stream, recording, backend, contracts, slice.last_step,
+                                               {slice.layers[i], slice.first_step, false, nullptr, true})
+                                      .comparer.first();
+  if (options.spread != nullptr) share(*options.spread, outcomes);
   std::optional<Divergence> first;
-  for (int layer : slice.layers) {
-    const LayerReplay found = replay_layer(stream, recording, backend, contracts, slice.last_step,
-                                           {layer, slice.first_step, false, nullptr, true});
-    const auto& theirs = found.comparer.first();
+  for (const LayerOutcome& outcome : outcomes) {
+    const auto& theirs = outcome.carried.first;
     if (theirs && (!first || precedes(*theirs, *first))) first = theirs;
   }
   return first;
@@ -156,7 +191,7 @@ ReplayResult settle_ties(Stream& stream, Recording& recording, Backend& backend,
   const ContractSet* best = nullptr;
   std::optional<Divergence> furthest = result.carried.done ? result.carried.first : result.local.first;
   for (const ContractSet& tie : result.contract.ties) {
-    const auto first = first_under(stream, recording, backend, result.slice, tie);
+    const auto first = first_under(stream, recording, backend, options, result.slice, tie);
     if (first && !precedes(*furthest, *first)) continue;
     best = &tie;
     furthest = first;
@@ -199,6 +234,20 @@ void Comparison::add(const LayerComparer& layer) {
   cells.push_back(layer.cells());
   digests_compared += layer.digests_compared();
   digests_differing += layer.digests_differing();
+}
+
+void Comparison::add(const Comparison& other) {
+  done |= other.done;
+  for (std::size_t i = 0; i < kTaps; ++i) {
+    counts[i].add(other.counts[i]);
+    const auto& theirs = other.firsts[i];
+    if (theirs && (!firsts[i] || precedes(*theirs, *firsts[i]))) firsts[i] = theirs;
+  }
+  if (other.first && (!first || precedes(*other.first, *first))) first = other.first;
+  cells.insert(cells.end(), other.cells.begin(), other.cells.end());
+  snapshots += other.snapshots;
+  digests_compared += other.digests_compared;
+  digests_differing += other.digests_differing;
 }
 
 ReplayResult replay(Stream& whole, Recording& recording, Backend& backend, const ReplayOptions& options) {

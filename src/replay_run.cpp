@@ -17,12 +17,33 @@ TapSet comparable_taps(const Stream& stream, const Recording& recording, int lay
   return taps;
 }
 
+std::int64_t first_event_from(const Stream& stream, std::int64_t step) {
+  const auto events = stream.events();
+  return std::ranges::lower_bound(events, step, {}, &Event::step) - events.begin();
+}
+
+bool logs_event(const Log* log, const Event& event, std::int64_t first_step) {
+  return log != nullptr && !log->header().events.empty() && event.step >= std::max(first_step, log->first_step()) &&
+         event.step < log->first_step() + log->steps();
+}
+
+EventDigests log_event(Log& log, const Event& event, std::int64_t number, int layer) {
+  const auto& events = log.header().events;
+  if (number < 0 || number >= static_cast<std::int64_t>(events.size()) ||
+      events[static_cast<std::size_t>(number)] != event)
+    throw error(log.path(), ": events[", number, "]: expected the ", name_of(event.kind), " of block ", event.block,
+                " at step ", event.step, ", as the log's source has it");
+  return log.digest_event(static_cast<std::size_t>(number), layer);
+}
+
 ReplayObserver::ReplayObserver(Stream& stream, Recording& recording, const Options& options)
-    : recording_(recording),
+    : stream_(stream),
+      recording_(recording),
       log_(dynamic_cast<Log*>(&recording)),
       picked_(dynamic_cast<const PickedStream*>(&stream)),
       options_(options),
       taps_(comparable_taps(stream, recording, options.layer)),
+      events_before_(first_event_from(stream, recording.first_step())),
       comparer_(stream.model(), options.layer, log_ != nullptr),
       pool_digest_(stream.model(), {options.layer}),
       got_recurrent_(stream.model().state_bytes()),
@@ -31,12 +52,28 @@ ReplayObserver::ReplayObserver(Stream& stream, Recording& recording, const Optio
   if (options.from_checkpoint) pool_digest_.touch_all(options.layer);
 }
 
-void ReplayObserver::event_applied(const Event& event, int layer, Pool&) {
+void ReplayObserver::event_coming(const Event& event, int layer, Pool& pool) {
+  if (!logs_event(log_, event, options_.first_step)) return;
+  before_event_ = pool.digest(layer, event.block).block;
+  compare_event(event, false, before_event_);
+}
+
+/// Compared before anything is said of the block: what the event read is as the steps before left it.
+void ReplayObserver::event_applied(const Event& event, int layer, Pool& pool) {
+  const bool changes = changes_contents(event.kind);
+  if (changes) pool_digest_.touch(layer, event.block);
+  if (logs_event(log_, event, options_.first_step))
+    compare_event(event, true, changes ? pool_digest_.hash(pool, layer, event.block).block : before_event_);
   if (event.kind == EventKind::copy)
     comparer_.pin_as(event.source, event.block);
-  else if (changes_contents(event.kind))
+  else if (changes)
     comparer_.pin(event.block, event.step);
-  if (changes_contents(event.kind)) pool_digest_.touch(layer, event.block);
+}
+
+void ReplayObserver::compare_event(const Event& event, bool after, std::uint64_t ours) {
+  const std::int64_t number = &event - stream_.events().data();
+  const EventDigests logged = log_event(*log_, event, number - events_before_, options_.layer);
+  comparer_.event(stream_.plan(event.step), {number, event, after}, ours, after ? logged.after : logged.before);
 }
 
 /// A row that moves takes along what is known of the block that it goes on from.

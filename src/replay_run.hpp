@@ -11,6 +11,13 @@ namespace gdnsim {
 /// The recorded taps of a layer that can be compared with our outputs; throws Error when a recorded tap cannot be computed.
 TapSet comparable_taps(const Stream& stream, const Recording& recording, int layer);
 
+/// How many events of the stream name a step before this one.
+std::int64_t first_event_from(const Stream& stream, std::int64_t step);
+/// Does the log hold digests around this event, and is its step compared? Logs of version 1 hold none.
+bool logs_event(const Log* log, const Event& event, std::int64_t first_step);
+/// Those digests; `number` is the event's place among the log's. Throws Error when that is another one.
+EventDigests log_event(Log& log, const Event& event, std::int64_t number, int layer);
+
 /// Compares as the loop runs. In local mode each compared snapshot then replaces our own state.
 class ReplayObserver final : public Observer {
  public:
@@ -24,6 +31,7 @@ class ReplayObserver final : public Observer {
   };
   ReplayObserver(Stream& stream, Recording& recording, const Options& options);
 
+  void event_coming(const Event& event, int layer, Pool& pool) override;
   void event_applied(const Event& event, int layer, Pool& pool) override;
   bool looks_at(const ComingStep& coming, std::vector<Look>& looks) override;
   void before(std::int64_t step, int layer, const StepPlan& plan, Pool& pool) override;
@@ -39,14 +47,18 @@ class ReplayObserver final : public Observer {
   void visit_snapshots(const StepView& view, bool selected);
   void visit_snapshot(const StepView& view, const Snapshot& snapshot, bool selected);
   void compare_digests(const StepView& view);
+  void compare_event(const Event& event, bool after, std::uint64_t ours);
   void keep_pool_digest(const StepView& view);
 
+  const Stream& stream_;
   Recording& recording_;
   Log* const log_;                    // the recording, when it is a log
   const PickedStream* const picked_;  // the stream, when only some rows are compared
   const Options options_;
   const TapSet taps_;
+  const std::int64_t events_before_;  // events of the stream before the log's first
   LayerComparer comparer_;
+  std::uint64_t before_event_ = 0;  // our digest of the block of the event under way
   std::size_t next_snapshot_ = 0;
   std::uint64_t snapshots_ = 0;
   bool state_differs_ = false;

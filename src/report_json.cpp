@@ -50,6 +50,13 @@ void set_if(Json& j, const char* key, std::int64_t value) {
   if (value >= 0) j[key] = value;
 }
 
+Json event_json(const EventPlace& place) {
+  Json j{{"number", place.number}, {"kind", name_of(place.event.kind)}, {"when", place.after ? "after" : "before"}};
+  if (place.event.kind == EventKind::copy) j["source"] = place.event.source;
+  set_if(j, "sequence", place.event.sequence);
+  return j;
+}
+
 Json near_json(const Divergence& d) {
   Json got = Json::array(), want = Json::array();
   for (std::uint32_t word : d.near.got) got.push_back(hex_text(d.type, word));
@@ -66,6 +73,7 @@ Json divergence_json(const Divergence& d) {
   set_if(j, "block", d.block);
   set_if(j, "head", d.head);
   set_if(j, "element", d.element);
+  if (d.event) j["event"] = event_json(*d.event);
   if (d.kind != DiffClass::digest) {
     j["dtype"] = name_of(d.type);
     j["got"] = number_of(d.type, d.got);
@@ -100,6 +108,16 @@ Json inner_json(const std::vector<InnerValue>& inner) {
     all.push_back(j);
   }
   return all;
+}
+
+Json writer_json(const LastWriter& writer) {
+  Json j{{"block", writer.block}};
+  set_if(j, "step", writer.step);
+  set_if(j, "event", writer.event);
+  set_if(j, "row", writer.row);
+  set_if(j, "sequence", writer.sequence);
+  j["says"] = writer.says;
+  return j;
 }
 
 /// What was compared in each cell of a layer, as [count, how many cells in a row have it].
@@ -236,6 +254,7 @@ Json to_json(const Report& report) {
   if (!report.backend.empty()) j["backend"] = report.backend;
   j["first"] = report.first() ? divergence_json(*report.first()) : Json(nullptr);
   if (report.first() && !report.inner.empty()) j["first"]["inner"] = inner_json(report.inner);
+  if (report.first() && report.writer) j["first"]["last_writer"] = writer_json(*report.writer);
   j["taps"] = {{"carried", taps_json(report.carried)}, {"local", taps_json(report.local)}};
   j["modes"] = {{"carried", mode_json(report.carried)}, {"local", mode_json(report.local)}};
   j["searched"] = report.searched;

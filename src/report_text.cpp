@@ -76,6 +76,7 @@ void print_counts(std::ostream& out, const char* title, const Comparison& compar
 std::string inputs_text(const Divergence& d, bool pair) {
   switch (d.inputs) {
     case InputsMatched::equal:
+      if (d.event) return "equal: what the event takes is recorded and agrees, so the fault is in carrying it out";
       return "equal: everything this operation read was recorded and agrees, so the fault is here";
     case InputsMatched::different:
       return "different: something this operation read differs already, so look upstream";
@@ -87,7 +88,26 @@ std::string inputs_text(const Divergence& d, bool pair) {
          std::to_string(d.from_step) + ")";
 }
 
+/// What a digest around an event says: nobody should have touched the block since, or the event left something else.
+std::string event_class_text(const Divergence& d) {
+  const std::string block = "block " + std::to_string(d.block);
+  if (!d.event->after)
+    return "the bytes of " + block + " before the event differ: it changed since a row or an event last wrote it";
+  if (!changes_contents(d.event->event.kind))
+    return "the bytes of " + block + " after the event differ, which leaves them as they are";
+  return "the event left other bytes in " + block;
+}
+
+void print_event_place(std::ostream& out, const Divergence& d) {
+  const Event& event = d.event->event;
+  out << "  at       before step " << d.step << ", layer " << d.layer << " (model layer " << d.layer_id << "), event "
+      << d.event->number << " (" << event_text(event) << ")";
+  if (event.sequence >= 0) out << ", sequence " << event.sequence;
+  out << ", block " << d.block << "\n";
+}
+
 void print_place(std::ostream& out, const Divergence& d) {
+  if (d.event) return print_event_place(out, d);
   out << "  at       step " << d.step << ", layer " << d.layer << " (model layer " << d.layer_id << "), tap "
       << name_of(d.tap);
   if (d.row >= 0) out << ", row " << d.row << ", sequence " << d.sequence;
@@ -148,7 +168,9 @@ void print_first(std::ostream& out, const Report& report, const Divergence& d) {
   const bool pair = report.files.size() == 2;
   out << "first divergence\n";
   print_place(out, d);
-  if (d.kind == DiffClass::digest) {
+  if (d.event) {
+    out << "  class    digest: " << event_class_text(d) << "\n";
+  } else if (d.kind == DiffClass::digest) {
     out << "  class    digest: the states differ; no snapshot says in which element\n";
   } else {
     const auto line = [&](const char* name, std::uint32_t word) {
@@ -162,6 +184,7 @@ void print_first(std::ostream& out, const Report& report, const Divergence& d) {
     print_inner(out, report.inner);
   }
   out << "  inputs   " << inputs_text(d, pair) << "\n";
+  if (report.writer) out << "  writer   " << report.writer->says << "\n";
 }
 
 std::string proof_text(Proof proof) {

@@ -62,6 +62,7 @@ inline constexpr std::string_view kSequence = "sequence";
 inline constexpr std::string_view kRows = "rows";          // optional
 inline constexpr std::string_view kToken = "token";        // optional
 inline constexpr std::string_view kPosition = "position";  // optional
+inline constexpr std::string_view kLaunchTokens = "launch_tokens";  // optional
 inline constexpr std::string_view kPath = "path";          // optional
 inline constexpr std::string_view kMixedQkv = "mixed_qkv";
 inline constexpr std::string_view kA = "a";

@@ -159,6 +159,16 @@ TraceEncoding read_encoding(const h5::Group& root, const Model& model, std::int6
   return encoding;
 }
 
+std::vector<std::pair<std::string, std::string>> layout_words(const h5::Group& root) {
+  const h5::Group group = root.group(kModel);
+  std::vector<std::pair<std::string, std::string>> words;
+  for (std::string_view name : {kQkvPacking, kZPacking, kBaPacking, kConvOrder, kConvLayout})
+    if (group.has_attribute(name)) words.emplace_back(name, group.string_attribute(name));
+  for (std::string_view name : {kConvColumns, kBlockSize})
+    if (group.has_attribute(name)) words.emplace_back(name, std::to_string(group.int_attribute(name)));
+  return words;
+}
+
 void require_offsets(const ConvEncoding& conv, const Model& model, std::span<const std::int32_t> offsets,
                      const std::string& where) {
   const std::int64_t last = conv.circular ? conv.columns - 1 : conv.columns - (model.W - 1);

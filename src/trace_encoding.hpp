@@ -5,6 +5,7 @@
 #include <optional>
 #include <span>
 #include <string>
+#include <utility>
 #include <vector>
 
 #include "gdnsim/types.hpp"
@@ -46,6 +47,9 @@ struct TraceEncoding {
 
 /// What /model says, checked; what version 1 means for a file of version 1. Throws Error naming the attribute.
 TraceEncoding read_encoding(const h5::Group& root, const Model& model, std::int64_t version);
+
+/// The attributes of /model that say so, as name and text; for people.
+std::vector<std::pair<std::string, std::string>> layout_words(const h5::Group& root);
 
 /// Throws Error unless each of the `count` windows begins at a column where it can.
 void require_offsets(const ConvEncoding& conv, const Model& model, std::span<const std::int32_t> offsets,

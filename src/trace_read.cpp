@@ -73,6 +73,7 @@ class TraceFile final : public Trace {
 
   const std::vector<std::pair<std::string, std::string>>& provenance() const override { return provenance_; }
   bool has_recording() const override;
+  const std::vector<std::pair<std::string, std::string>>& layout() const override { return layout_; }
   std::string content_digest() override;
 
   TapSet taps(int layer) const override;
@@ -87,7 +88,7 @@ class TraceFile final : public Trace {
   void open_params(const Group& root);
   void open_plans(const Group& steps);
   void open_launches(const Group& steps);
-  void require_tables(const Group& steps) const;
+  void require_tables(const Group& steps);
   void open_layer(const Group& steps, int layer);
   void open_events(const Group& root);
   void open_reasons(const Group& group);
@@ -105,18 +106,19 @@ class TraceFile final : public Trace {
   std::int64_t steps_ = 0;
   int rows_ = 0;
   std::vector<LayerParams> params_;
-  std::vector<std::int32_t> index_;     // [T, B]
-  std::vector<std::int64_t> sequence_;  // [T, B]
-  std::vector<std::int32_t> present_;   // [T]
-  std::vector<std::int8_t> path_;       // [T]
-  std::vector<std::int8_t> draft_;      // [T], and [T, B] each of:
+  std::vector<std::int32_t> index_;          // [T, B]
+  std::vector<std::int64_t> sequence_;       // [T, B]
+  std::vector<std::int32_t> present_;        // [T]
+  std::vector<std::int32_t> launch_tokens_;  // [T], or empty
+  std::vector<std::int8_t> path_;            // [T]
+  std::vector<std::int8_t> draft_;           // [T], and [T, B] each of:
   std::vector<std::int32_t> source_, accepted_;
   std::vector<Layer> layers_;
   std::vector<Event> events_;
   OptionalData load_recurrent_, load_conv_, state_recurrent_, state_conv_;
   std::vector<std::int32_t> load_offsets_, state_offsets_;
   std::vector<Snapshot> snapshots_;
-  std::vector<std::pair<std::string, std::string>> provenance_;
+  std::vector<std::pair<std::string, std::string>> provenance_, layout_;
   std::string digest_;
   Bytes packed_;
 };
@@ -133,6 +135,7 @@ TraceFile::TraceFile(const std::string& path) : file_(h5::File::open(path)) {
   require_complete(root);
   model_ = read_model(root, version_);
   encoding_ = read_encoding(root, model_, version_);
+  if (version_ >= 2) layout_ = layout_words(root);
   open_params(root);
   const Group steps = root.group(kSteps);
   open_plans(steps);
@@ -177,6 +180,8 @@ void TraceFile::open_plans(const Group& steps) {
   sequence_ = steps.read_vector<std::int64_t>(kSequence, {T, B});
   if (OptionalData rows = steps.find_dataset(kRows, h5::Type::i32, {T})) present_ = rows->read_vector<std::int32_t>();
   if (OptionalData path = steps.find_dataset(kPath, h5::Type::i8, {T})) path_ = path->read_vector<std::int8_t>();
+  if (OptionalData tokens = steps.find_dataset(kLaunchTokens, h5::Type::i32, {T}))
+    launch_tokens_ = tokens->read_vector<std::int32_t>();
   for (const std::string_view name : {kToken, kPosition}) steps.find_dataset(name, h5::Type::i32, {T, B});
   if (version_ >= 2) open_launches(steps);
   for (std::int64_t step = 0; step < steps_; ++step) plan(step);
@@ -193,10 +198,11 @@ void TraceFile::open_launches(const Group& steps) {
   rows_of(kAccepted, accepted_);
 }
 
-void TraceFile::require_tables(const Group& steps) const {
+void TraceFile::require_tables(const Group& steps) {
   const std::uint64_t T = static_cast<std::uint64_t>(steps_), B = static_cast<std::uint64_t>(rows_);
   OptionalData table = steps.find_dataset(kTable, h5::Type::i32, {T, B, kAny});
   if (!table) return;
+  layout_.emplace_back("table", std::to_string(table->dims()[2]) + " columns a row");
   const auto entries = table->read_vector<std::int32_t>();
   const auto column = steps.read_vector<std::int32_t>(kColumn, {T, B});
   std::vector<std::int32_t> position;
@@ -331,8 +337,15 @@ StepPlan TraceFile::plan(std::int64_t step) const {
   };
   const bool last = draft_.empty() || t + 1 == draft_.size() || draft_[t + 1] == 0;
   const Launch launch{draft_.empty() ? 0 : draft_[t], last, rows_of(source_), rows_of(accepted_)};
-  return make_plan(model_, step, path, rows_of(index_), std::span(sequence_).subspan(t * B, B), present,
-                   file_.path() + ": /steps", launch);
+  StepPlan plan = make_plan(model_, step, path, rows_of(index_), std::span(sequence_).subspan(t * B, B), present,
+                            file_.path() + ": /steps", launch);
+  if (launch_tokens_.empty()) return plan;
+  plan.launch_tokens = launch_tokens_[t];
+  const auto active = std::ranges::count_if(plan.block, [](std::int32_t block) { return block >= 0; });
+  if (plan.launch_tokens != 0 && plan.launch_tokens < active)
+    throw error(file_.path(), ": /steps/launch_tokens[", step, "]: expected 0 (not known) or the ", active,
+                " active rows and more, found ", plan.launch_tokens);
+  return plan;
 }
 
 void TraceFile::inputs(std::int64_t step, int layer, StepInputs& out) {

@@ -221,9 +221,9 @@ std::string pick_text(const Pick& pick) {
 
 void BackendChoice::add_to(CLI::App& command) {
   command.add_option("--backend", name, "auto, golden or cuda")->capture_default_str();
-  command.add_option("--device", options.device, "which CUDA device")
-      ->capture_default_str()
-      ->check(CLI::Range(0, 1023));
+  device = command.add_option("--device", options.device, "which CUDA device")
+               ->capture_default_str()
+               ->check(CLI::Range(0, 1023));
   command.add_option("--threads", options.threads, "CPU threads (default: all)")->check(CLI::Range(1, 1024));
   command
       .add_option("--cpu-level", options.cpu_level,

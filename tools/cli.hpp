@@ -35,12 +35,14 @@ void add_verify(CLI::App& root, Job& job);
 void add_contracts(CLI::App& root, Job& job);
 void add_backends(CLI::App& root, Job& job);
 void add_bench(CLI::App& root, Job& job);
+void add_check(CLI::App& root, Job& job);
 void add_fit(CLI::App& root, Job& job);
 void add_explain(CLI::App& root, Job& job);
 void add_bisect(CLI::App& root, Job& job);
 void add_pack(CLI::App& root, Job& job);
 void add_merge(CLI::App& root, Job& job);
 void add_split(CLI::App& root, Job& job);
+void add_drift(CLI::App& root, Job& job);
 
 /// --json, --html (commands that print a Report), --force, --quiet, --no-progress.
 struct OutputOptions {
@@ -87,6 +89,7 @@ std::string pick_text(const Pick& pick);
 struct BackendChoice {
   std::string name = "auto";
   BackendOptions options;
+  const CLI::Option* device = nullptr;  // to tell whether it was given
   void add_to(CLI::App& command);
   ChosenBackend choose() const { return choose_backend(name, options); }
 };

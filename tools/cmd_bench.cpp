@@ -54,7 +54,7 @@ double plain_of(const Measured& measured, const Measure& m) {
 
 std::string time_text(double seconds) {
   char text[32];
-  std::snprintf(text, sizeof text, "%.1f us", seconds * 1e6);
+  std::snprintf(text, sizeof text, seconds < 1e-5 ? "%.2f us" : "%.1f us", seconds * 1e6);
   return text;
 }
 

@@ -46,6 +46,7 @@ Report report_of_explanation(const Options& options, Input& input, Backend& back
   report.mechanisms = found.mechanisms;
   report.tried = found.tried;
   report.inner = inner_values(input.stream(), input.recording(), backend, found.replay);
+  if (report.first()) report.writer = last_writer(input.stream(), *report.first());
   report.repro = repro_command(options, input, found);
   report.next = next_command(options, found);
   return report;

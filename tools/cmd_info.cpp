@@ -1,9 +1,12 @@
 // gdnsim info: what a file holds.
 #include <algorithm>
+#include <functional>
 #include <iostream>
 #include <map>
+#include <set>
 
 #include "cli.hpp"
+#include "gdnsim/block_history.hpp"
 
 namespace gdnsim::tools {
 namespace {
@@ -12,6 +15,7 @@ using Json = nlohmann::ordered_json;
 
 struct Options {
   std::string file;
+  bool history = false;
   SliceOptions slice;
   OutputOptions output;
 };
@@ -34,6 +38,9 @@ Json model_json(const Model& m) {
   j["inactive_conv_out"] = name_of(m.inactive_conv_out);
   j["inactive_core_out"] = name_of(m.inactive_core_out);
   j["layer_ids"] = m.layer_ids;
+  if (m.block_stride != 0) j["block_stride"] = m.block_stride;
+  if (m.conv_block_stride != 0) j["conv_block_stride"] = m.conv_block_stride;
+  if (m.index_bits != 64) j["index_bits"] = m.index_bits;
   return j;
 }
 
@@ -76,6 +83,74 @@ Json stream_json(const Stream& stream, const Slice& slice) {
           {"active_rows", active},
           {"paths", paths},
           {"events", events}};
+}
+
+using PlanOf = std::function<StepPlan(std::int64_t)>;
+PlanOf plans_of(Input& input) {
+  if (input.log) return [&log = *input.log](std::int64_t step) { return log.plan(step); };
+  return [&stream = input.stream()](std::int64_t step) { return stream.plan(step); };
+}
+
+/// Launches of several tokens by how many they verify, and accept counts by how often each was said; nothing where there are none.
+void add_launches(Json& j, const Slice& slice, const PlanOf& plan_of) {
+  std::map<int, std::int64_t> launches;
+  std::map<std::int32_t, std::int64_t> accepted;
+  std::int64_t moved = 0;
+  for (std::int64_t step = slice.first_step; step < slice.last_step; ++step) {
+    const StepPlan plan = plan_of(step);
+    if (plan.last_draft) ++launches[plan.draft + 1];
+    for (std::size_t row = 0; row < plan.block.size(); ++row) {
+      if (!slice.pick.row(plan, static_cast<int>(row)) || plan.block[row] < 0) continue;
+      moved += plan.start(row) != plan.block[row];
+      if (!plan.accepted.empty() && plan.accepted[row] > 0) ++accepted[plan.accepted[row]];
+    }
+  }
+  const bool several = !launches.empty() && launches.rbegin()->first > 1;
+  if (!several && moved == 0 && accepted.empty()) return;
+  Json by_drafts = Json::object(), by_accepted = Json::object();
+  for (const auto& [drafts, count] : launches) by_drafts[std::to_string(drafts)] = count;
+  for (const auto& [count, times] : accepted) by_accepted[std::to_string(count)] = times;
+  j["launches"] = {{"by_drafts", by_drafts}, {"by_accepted", by_accepted}, {"rows_from_another_block", moved}};
+}
+
+Json event_json(std::span<const Event> events, std::int64_t number) {
+  const Event& event = events[static_cast<std::size_t>(number)];
+  Json j{{"event", number}, {"step", event.step}, {"kind", name_of(event.kind)}};
+  if (event.kind == EventKind::copy) j["source"] = event.source;
+  if (event.layer >= 0) j["layer"] = event.layer;
+  if (event.why != EventWhy::none) j["why"] = name_of(event.why);
+  return j;
+}
+
+Json tenure_json(const Tenure& t, std::span<const Event> events) {
+  Json j{{"block", t.block}, {"sequence", t.sequence}, {"steps", {t.first_step, t.last_step}}, {"rows", t.rows}};
+  if (t.rows > 0) j["row_steps"] = {t.first_row, t.last_row};
+  if (t.began >= 0) j["began"] = event_json(events, t.began);
+  j["filled"] = Json::array();
+  for (std::int64_t fill : t.fills) j["filled"].push_back(event_json(events, fill));
+  if (t.ended >= 0) j["ended"] = event_json(events, t.ended);
+  j["says"] = describe(t, events);
+  return j;
+}
+
+/// A log has its own steps and events; the others are streams.
+Json blocks_json(Input& input, const Slice& slice) {
+  const PlanOf plan_of = plans_of(input);
+  std::set<std::int32_t> picked;
+  for (std::int64_t step = slice.first_step; step < slice.last_step; ++step) {
+    const StepPlan plan = plan_of(step);
+    for (int row : slice.pick.rows_of(plan)) picked.insert(plan.block[static_cast<std::size_t>(row)]);
+  }
+  const std::span<const Event> events = input.log ? input.log->header().events : input.stream().events();
+  const Slice whole = input.log ? whole_of(*input.log) : whole_of(input.stream());
+  Json all = Json::array();
+  for (const Tenure& t : block_history(events, whole.first_step, whole.last_step, plan_of)) {
+    const bool block = slice.pick.all() || picked.contains(t.block) ||
+                       (slice.pick.rows.empty() && std::ranges::binary_search(slice.pick.blocks, t.block));
+    if (block && t.last_step >= slice.first_step && t.first_step < slice.last_step)
+      all.push_back(tenure_json(t, events));
+  }
+  return all;
 }
 
 Json provenance_json(const std::vector<std::pair<std::string, std::string>>& provenance) {
@@ -126,6 +201,11 @@ Slice slice_of(Input& input, const Slice& asked) {
   return slice;
 }
 
+void add_warnings(Json& j, const Model& model) {
+  const std::vector<std::string> warnings = offset_warnings(model);
+  if (!warnings.empty()) j["warnings"] = warnings;
+}
+
 Json look(Input& input, const Slice& asked) {
   constexpr const char* kinds[] = {"trace", "log", "recipe"};
   Json j{{"schema", "gdnsim.info/1"}, {"file", input.path}, {"kind", kinds[static_cast<int>(input.kind)]}};
@@ -136,12 +216,17 @@ Json look(Input& input, const Slice& asked) {
     j["log"] = describe_log(*input.log);
     j["taps"] = taps_json(*input.log);
     j["snapshots"] = count_snapshots(*input.log, slice);
+    add_launches(j["log"], slice, plans_of(input));
+    add_warnings(j, input.log->model());
     j["provenance"] = provenance_json(input.log->header().provenance);
     return j;
   }
   j["model"] = model_json(input.stream().model());
   j["stream"] = stream_json(input.stream(), slice);
+  add_launches(j["stream"], slice, plans_of(input));
+  add_warnings(j, input.stream().model());
   if (input.trace) {
+    if (!input.trace->layout().empty()) j["layout"] = provenance_json(input.trace->layout());
     j["taps"] = taps_json(*input.trace);
     j["snapshots"] = count_snapshots(*input.trace, slice);
     j["provenance"] = provenance_json(input.trace->provenance());
@@ -157,6 +242,11 @@ void print(std::ostream& out, const Json& j, const std::string& indent) {
     if (value.is_object()) {
       out << "\n";
       print(out, value, indent + "  ");
+    } else if (key == "history" || key == "warnings") {
+      out << "\n";
+      for (const Json& line : value)
+        out << indent << "  " << printable(line.is_string() ? line.get<std::string>() : line["says"].get<std::string>())
+            << "\n";
     } else {
       out << "  " << printable(value.is_string() ? value.get<std::string>() : value.dump()) << "\n";
     }
@@ -166,7 +256,8 @@ void print(std::ostream& out, const Json& j, const std::string& indent) {
 int run(const Options& options) {
   options.output.check_target({options.file});
   Input input = open_input(options.file);
-  const Json j = look(input, options.slice.parsed());
+  Json j = look(input, options.slice.parsed());
+  if (options.history) j["history"] = blocks_json(input, slice_of(input, options.slice.parsed()));
   if (!options.output.json_on_stdout()) print(std::cout, j, "");
   options.output.write_json(j);
   return kMatch;
@@ -179,6 +270,7 @@ void add_info(CLI::App& root, Job& job) {
   CLI::App* command = root.add_subcommand("info", "what a trace, log or recipe holds");
   command->footer("Example: gdnsim info traces/h200_k64_3layers.h5");
   command->add_option("FILE", options->file, "a trace, log or recipe")->required();
+  command->add_flag("--history", options->history, "who held each block, from when to when, by which events");
   options->slice.add_to(*command);
   options->output.add_to(*command);
   command->callback([options, &job] { job = [options] { return run(*options); }; });

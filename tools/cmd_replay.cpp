@@ -4,6 +4,7 @@
 #include "cli.hpp"
 #include "gdnsim/error.hpp"
 #include "gdnsim/explain.hpp"
+#include "mpi_ranks.hpp"
 #include "pool_checks.hpp"
 
 namespace gdnsim::tools {
@@ -68,7 +69,16 @@ bool pool_is_bad(const Options& options, Input& input, Backend& backend, const R
   return reports_any(options.checks, simulation, options.recording.file, options.output);
 }
 
-int run(const Options& options) {
+/// Ranks share the layers; the first one says what came of it.
+std::unique_ptr<Spread> joined(Options& options) {
+  if (launched().ranks > 1 && options.checks.any())
+    throw error("--poison and --audit look at the whole pool: expected one process, found ", launched().ranks);
+  if (launched().rank > 0) options.output.quiet = options.output.no_progress = true;
+  share_machine(options.backend);
+  return join_ranks();
+}
+
+int run(Options options) {
   options.output.check_target({options.recording.file, options.recording.contract, options.recording.trace});
   ReplayOptions replay_options;
   replay_options.mode = mode_from(options.mode);
@@ -78,12 +88,16 @@ int run(const Options& options) {
   const NamedContracts named = named_contracts(options.recording.contract, input);
   replay_options.contracts = named.contracts;
   replay_options.contracts_from = named.from;
+  const std::unique_ptr<Spread> spread = joined(options);
+  replay_options.spread = spread.get();
+  const bool first = spread == nullptr || spread->rank() == 0;
   const ChosenBackend chosen = options.backend.choose();
   Progress progress("replay", options.output);
   replay_options.progress = [&](std::int64_t done, std::int64_t total) { progress.update(done, total); };
 
   if (options.checks.any() && pool_is_bad(options, input, *chosen.backend, replay_options)) return kDiverged;
   const ReplayResult result = replay(input.stream(), recording, *chosen.backend, replay_options);
+  if (!first) return exit_code(result.verdict);
   Report report = report_of(result);
   if (report.verdict == Verdict::diverged)
     if (auto noise = not_repeatable(input.stream(), recording, result.slice))

@@ -5,7 +5,8 @@
     tools/cut_trace.py rollout.h5 sample.h5 --steps 8:16 --layers 0,2 --rows 0 --snapshots 15
 
 Steps and layers are renumbered from 0. A cut that starts later than step 0 needs the state it starts from: snapshots of every
-usable block, taken after the step before; they become load events of its first step. Without them the cut is refused.
+block that was named before, taken after the step before; they become load events of its first step, after allocate events that
+say whose each block is then. Without them the cut is refused. A cut begins and ends between launches.
 """
 
 import argparse
@@ -16,7 +17,9 @@ import h5py
 import numpy as np
 
 SNAPSHOT, EVENT = ("step", "layer", "block"), ("step", "layer", "block", "kind", "source")
-LOAD, COPY = 1, 2
+REASON = {"sequence": -1, "why": 0}  # of an event of version 2, and what a file means that does not say
+STATE = ("recurrent", "conv", "conv_offset")
+LOAD, COPY, FREE, ALLOCATE = 1, 2, 3, 4
 
 
 class Refused(Exception):
@@ -83,6 +86,8 @@ class Cut:
             raise Refused(f"--rows: expected rows below {index.shape[1]}")
         if "steps/rows" in self.source or ("events" in self.source and COPY in self.source["events/kind"][:]):
             raise Refused("--rows: cannot be used with a trace that has /steps/rows or copy events")
+        if self.source.attrs["version"] > 1:
+            raise Refused("--rows: cannot be used with a trace of version 2: its rows go on from each other's blocks")
         return set(index[:, self.rows].ravel().tolist())
 
     def wants_block(self, block):
@@ -151,8 +156,8 @@ class Cut:
         for name in SNAPSHOT:
             write_raw(group, name, np.array(columns[name], source[name].dtype), source[name], False)
         at = [row for row, _, _, _ in rows]
-        for name in ("recurrent", "conv"):
-            write_raw(group, name, read_raw(source[name])[at], source[name], True)
+        for name in (name for name in STATE if name in source):
+            write_raw(group, name, read_raw(source[name])[at], source[name], name != "conv_offset")
 
     def snapshot_rows(self, wanted):
         """(row, step, layer, block) of the wanted steps' snapshots in the chosen layers."""
@@ -164,44 +169,84 @@ class Cut:
 
     def events(self):
         """The start state first, then the events of the range, with the load rows they use."""
-        entries, recurrent, conv = self.start_state()
+        entries, rows = self.start_state()
         if "events" in self.source:
-            kept, old_recurrent, old_conv = self.events_in_range(len(recurrent))
+            kept, old = self.events_in_range(len(rows))
             entries += kept
-            recurrent += old_recurrent
-            conv += old_conv
+            rows += old
         if not entries:
             return
         group = make_group(self.source, self.target, "events")
         like = self.source["events"] if "events" in self.source else None
         if like is None:
             raise Refused("/events: the source has none, so there is no type to copy for the start state's load events")
-        for name, column in zip(EVENT, zip(*entries)):
-            write_raw(group, name, np.array(column, like[name].dtype), like[name], False)
-        for name, rows in (("recurrent", recurrent), ("conv", conv)):
+        for name, column in zip((*EVENT, *REASON), zip(*entries)):
             if name in like:
-                words = np.array(rows) if rows else read_raw(like[name])[:0]
-                write_raw(group, name, words, like[name], True)
+                write_raw(group, name, np.array(column, like[name].dtype), like[name], False)
+        for name, column in zip(STATE, zip(*rows) if rows else [[]] * len(STATE)):
+            if name in like:
+                words = np.array(column) if rows else read_raw(like[name])[:0]
+                write_raw(group, name, words, like[name], name != "conv_offset")
 
     def start_state(self):
-        """Load events that rebuild the state before `begin`; blocks that are all zero bits need none."""
+        """What rebuilds the pool before `begin`: whose each block is, and its state; one that is all zero bits needs no load."""
         if self.begin == 0:
-            return [], [], []
-        rows = self.snapshot_rows(lambda step: step == self.begin - 1)
-        found = {(layer, block) for _, _, layer, block in rows}
-        missing = [(layer, block) for layer in self.layers for block in self.usable_blocks() if (layer, block) not in found]
+            return [], []
+        snapshots = self.snapshot_rows(lambda step: step == self.begin - 1)
+        found = {(layer, block) for _, _, layer, block in snapshots}
+        named = self.named_before()
+        missing = [(layer, block) for layer in self.layers for block in self.usable_blocks()
+                   if block in named and (layer, block) not in found]
         if missing:
             layer, block = missing[0]
             raise Refused(f"/recorded/state: a cut from step {self.begin} needs a snapshot of every block after step "
                           f"{self.begin - 1}; layer {layer} block {block} has none")
-        entries, recurrent, conv = [], [], []
-        states = [read_raw(self.source[f"recorded/state/{name}"]) for name in ("recurrent", "conv")]
-        for row, _, layer, block in rows:
-            if any(state[row].view("u1").any() for state in states):
-                entries.append((0, self.layers.index(layer), block, LOAD, len(recurrent)))
-                recurrent.append(states[0][row])
-                conv.append(states[1][row])
-        return entries, recurrent, conv
+        states = self.states("recorded/state")
+        kept = [row for row in snapshots if states[0][row[0]].view("u1").any() or states[1][row[0]].view("u1").any()]
+        owners, lent = self.owners(), []
+        if owners is not None:  # a free block's bytes are put there by one that has it for as long
+            lent = sorted({block for _, _, _, block in kept} - set(owners))
+        entries = [(0, -1, block, ALLOCATE, -1, *owners[block]) for block in sorted(owners or {})]
+        entries += [(0, -1, block, ALLOCATE, -1, -1, 0) for block in lent]
+        for at, (_, _, layer, block) in enumerate(kept):
+            sequence = (owners or {}).get(block, (-1, 0))[0]
+            entries.append((0, self.layers.index(layer), block, LOAD, at, sequence, 0))
+        entries += [(0, -1, block, FREE, -1, -1, 0) for block in lent]
+        return entries, [tuple(state[row] for state in states) for row, _, _, _ in kept]
+
+    def states(self, folder):
+        """[recurrent, conv, conv_offset] of a folder's entries; the offset is 0 where none is said."""
+        group = self.source[folder]
+        count = group["recurrent"].shape[0]
+        return [read_raw(group[name]) if name in group else np.zeros(count, np.int32) for name in STATE]
+
+    def event_rows(self):
+        """(step, layer, block, kind, source, sequence, why) of every event."""
+        if "events" not in self.source:
+            return []
+        group = self.source["events"]
+        count = group["step"].shape[0]
+        columns = [group[name][:].tolist() for name in EVENT]
+        columns += [group[name][:].tolist() if name in group else [absent] * count for name, absent in REASON.items()]
+        return list(zip(*columns))
+
+    def owners(self):
+        """{block: (sequence, why)} before `begin`, or None where the trace does not say whose blocks are."""
+        events = self.event_rows()
+        if not any(kind == ALLOCATE for _, _, _, kind, *_ in events):
+            return None
+        owners = {}
+        for step, _, block, kind, _, sequence, why in events:
+            if step < self.begin and kind == ALLOCATE:
+                owners[block] = (sequence, why)
+            elif step < self.begin and kind == FREE:
+                owners.pop(block, None)
+        return owners
+
+    def named_before(self):
+        """Blocks that an event or a row before `begin` names: all others are zeros."""
+        named = {block for step, _, block, *_ in self.event_rows() if step < self.begin}
+        return named | set(self.source["steps/index"][:self.begin].ravel().tolist())
 
     def usable_blocks(self):
         """Blocks that an active row can name: all, or all but 0 where index 0 marks an inactive row."""
@@ -211,19 +256,20 @@ class Cut:
         return range(0 if sentinel == "minus_one" else 1, int(model["num_blocks"]))
 
     def events_in_range(self, first_row):
-        source = self.source["events"]
         kept, sources = [], []
-        for step, layer, block, kind, row in zip(*(source[name][:].tolist() for name in EVENT)):
+        for step, layer, block, kind, row, sequence, why in self.event_rows():
             if not self.begin <= step < self.end or (layer != -1 and layer not in self.layers) or not self.wants_block(block):
                 continue
             if kind == LOAD:
                 if row not in sources:
                     sources.append(row)
                 row = first_row + sources.index(row)
-            kept.append((step - self.begin, layer if layer == -1 else self.layers.index(layer), block, kind, row))
+            layer = layer if layer == -1 else self.layers.index(layer)
+            kept.append((step - self.begin, layer, block, kind, row, sequence, why))
         if not sources:
-            return kept, [], []
-        return kept, *(list(read_raw(source[name])[sources]) for name in ("recurrent", "conv"))
+            return kept, []
+        states = self.states("events")
+        return kept, [tuple(state[row] for state in states) for row in sources]
 
 
 def parse_range(text, steps):
@@ -235,6 +281,17 @@ def parse_range(text, steps):
     if not 0 <= begin < end <= steps:
         raise Refused(f"--steps {text}: expected 0 <= A < B <= {steps}")
     return begin, end
+
+
+def require_launches(source, begin, end):
+    """A launch is cut out whole or not at all."""
+    drafts = source["steps/draft"][:].tolist() if "steps/draft" in source else []
+    for step in (begin, end):
+        if step < len(drafts) and drafts[step] != 0:
+            first, last = step - drafts[step], step
+            while last < len(drafts) and drafts[last] != 0:
+                last += 1
+            raise Refused(f"--steps {begin}:{end}: step {step} is within the launch of steps {first}:{last}")
 
 
 def parse_numbers(option, text):
@@ -252,8 +309,8 @@ def open_source(path):
     except OSError as problem:
         raise Refused(f"{path}: not an HDF5 file ({problem})") from None
     kind = source.attrs.get("format", b"")
-    if kind not in (b"gdnsim-trace", "gdnsim-trace") or source.attrs.get("version") != 1:
-        raise Refused(f"{path}: expected a gdnsim-trace of version 1")
+    if kind not in (b"gdnsim-trace", "gdnsim-trace") or source.attrs.get("version") not in (1, 2):
+        raise Refused(f"{path}: expected a gdnsim-trace of version 1 or 2")
     return source
 
 
@@ -262,6 +319,7 @@ def cut(arguments):
         raise Refused(f"{arguments.output}: exists (--force overwrites it)")
     with open_source(arguments.input) as source:
         begin, end = parse_range(arguments.steps, source["steps/index"].shape[0])
+        require_launches(source, begin, end)
         known = source["model/layer_ids"].shape[0]
         layers = list(range(known)) if arguments.layers is None else parse_numbers("--layers", arguments.layers)
         if any(not 0 <= layer < known for layer in layers):

@@ -33,6 +33,13 @@ test_needs=(
   "python3-jsonschema|python3 -c 'import jsonschema'"
   "chromium|command -v chromium"
 )
+# What a few tests need, which are skipped without it: some 70 MB to fetch.
+# shellcheck disable=SC2034  # used by tools/test
+more_test_needs=(
+  "libopenmpi-dev|pkg-config --exists ompi-c"
+  "openmpi-bin|command -v mpirun"
+  "python3-matplotlib|python3 -c 'import matplotlib'"
+)
 
 say() { printf '%s\n' "$*" >&2; }
 
@@ -55,6 +62,13 @@ as_root() {
     sudo "$@"
   else
     return 1
+  fi
+}
+
+# Another python3 may come before Debian's and lack the modules that Debian's has: then Debian's is taken.
+take_python_with() {  # MODULES, comma separated
+  if ! python3 -c "import $1" 2>/dev/null && /usr/bin/python3 -c "import $1" 2>/dev/null; then
+    export PATH=/usr/bin:$PATH
   fi
 }
 

@@ -6,6 +6,7 @@
 #include "cli.hpp"
 #include "gdnsim/error.hpp"
 #include "gdnsim/version.hpp"
+#include "mpi_ranks.hpp"
 
 namespace gdnsim::tools {
 namespace {
@@ -15,7 +16,9 @@ constexpr const char* kAbout =
     "Exit code: 0 match or done, 1 diverged, 2 could not compare.";
 
 int fail(const std::string& message) {
-  std::cerr << "gdnsim: " << printable(message) << "\n";
+  const int rank = launched().rank;
+  const std::string who = rank > 0 ? "rank " + std::to_string(rank) + ": " : "";
+  std::cerr << "gdnsim: " + who + printable(message) + "\n";  // in one piece: other ranks may speak too
   return kFailed;
 }
 
@@ -37,6 +40,8 @@ std::string help_of(const CLI::App& root, int argc, char** argv) {
 int run(CLI::App& root, const Job& job, int argc, char** argv) {
   try {
     root.parse(argc, argv);
+    const std::string command = root.get_subcommands().front()->get_name();
+    if (command != "replay" && command != "drift") require_alone(command);
     return printed(job());
   } catch (const CLI::ParseError& problem) {
     if (problem.get_exit_code() == 0) return printed(root.exit(problem));  // --help, --version
@@ -75,11 +80,13 @@ int main(int argc, char** argv) {
   add_bisect(root, job);
   add_pack(root, job);
   add_merge(root, job);
+  add_drift(root, job);
   add_split(root, job);
   add_info(root, job);
   add_verify(root, job);
   add_contracts(root, job);
   add_backends(root, job);
+  add_check(root, job);
   add_bench(root, job);
-  return run(root, job, argc, argv);
+  return leave_ranks(run(root, job, argc, argv));
 }

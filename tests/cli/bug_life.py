@@ -123,6 +123,16 @@ def null_checkpoint(cases, _):
     )
 
 
+def went_on_from(moments):
+    """The sentence about what a row's state and window stood for: exactly this."""
+
+    def check(report):
+        said = [m["says"].split("went on from ")[1] for m in report["mechanisms"] if "went on from " in m["says"]]
+        return [] if said == [moments] else [f"went on from {said}, wanted {moments!r}"]
+
+    return check
+
+
 def accepted_column(cases, _):
     """15: after a verify step the state, the conv window, or both are those of one token before."""
     s = stream_of(10, Model(), [[1, 2]] * STEPS)
@@ -130,9 +140,16 @@ def accepted_column(cases, _):
     # The stored window of one position before is also a window shifted by one column, filled from before it.
     conv = Want(("wrong-position", "conv-window-shift"), step=4, layer=0, row=1)
     rec = Want("wrong-position", step=4, layer=0, row=1)
-    cases.run("#40738 the state of one token before", s, faults.reads_position(clean, 4, 0, 1, -1, REC), [rec])
-    cases.run("#40738 the window of one token before", s, faults.reads_position(clean, 4, 0, 1, -1, CONV), [conv])
-    cases.run("#40738 both", s, faults.reads_position(clean, 4, 0, 1, -1, BOTH), [rec], also=("conv-window-shift",))
+    for what, part, wants, also, moments in (
+        ("the state", REC, [rec], (), "recurrent at p-1, conv at p"),
+        ("the window", CONV, [conv], (), "recurrent at p, conv at p-1"),
+        ("both", BOTH, [rec], ("conv-window-shift",), "recurrent at p-1, conv at p-1"),
+    ):
+        fault = faults.reads_position(clean, 4, 0, 1, -1, part)
+        cases.run(f"#40738 {what} of one token before", s, fault, wants, also=also, check=went_on_from(moments))
+    # The state and the window each of another moment: two faults, and one line that says both.
+    fault = faults.reads_position(clean, 4, 0, 1, -2, REC) + faults.reads_position(clean, 4, 0, 1, -1, CONV)
+    cases.run("#40738 each of another token", s, fault, [rec, conv], check=went_on_from("recurrent at p-2, conv at p-1"))
     cases.run(
         "#40738 zeros shifted into the window",
         s,

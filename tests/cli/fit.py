@@ -31,6 +31,8 @@ ALTERED = [
     ["qk_eps = sum-k"],
     ["params = bf16"],
     ["norm = gate-first"],
+    ["state_dot.sequential_k = all"],
+    ["conv_sum = act"],
     ["softplus = log1p"],
     ["decay = twice"],
     ["qk_norm = none"],
@@ -97,20 +99,26 @@ def check_partial(checks, sample, folder):
 
 
 def check_older_files(checks, sample, folder):
-    """Logs and contract files from before `decay` was a field mean its default."""
+    """Logs and contract files from before a field was there mean its default."""
+    later = {"decay": "exp", "conv_sum": "f32", "state_dot.sequential_k": "none"}
     log = os.path.join(folder, "older.log.h5")
     checks.does("a log", ["run", sample, "-o", log, "--contract", "triton-sm90", "--backend", "golden"])
     with h5py.File(log, "r+") as file:
         for path in ("decode", "mixed"):
-            checks.tap.check(file["contract"][path].attrs["decay"] in (b"exp", "exp"), f"{path}: decay is stored")
-            del file["contract"][path].attrs["decay"]
-    checks.does("verify a log without it", ["verify", log])
-    text = checks.program("contracts", "--show", "golden").out.replace("decay = exp\n", "")
+            attributes = file["contract"][path].attrs
+            for field, value in later.items():
+                checks.tap.check(attributes[field] in (value.encode(), value), f"{path}: {field} is stored")
+                del attributes[field]
+    checks.does("verify a log without them", ["verify", log])
+    text = checks.program("contracts", "--show", "golden").out
+    for field, value in later.items():
+        text = text.replace(f"{field} = {value}\n", "")
     path = os.path.join(folder, "older.contract")
     with open(path, "w", encoding="utf-8") as stream:
         stream.write(text)
-    shown = checks.does("a contract file without it", ["contracts", "--show", path]).out
-    checks.tap.check("decay = exp\n" in shown, "means exp", shown)
+    shown = checks.does("a contract file without them", ["contracts", "--show", path]).out
+    for field, value in later.items():
+        checks.tap.check(f"{field} = {value}\n" in shown, f"{field} means {value}", shown)
 
 
 def check_schema(checks, report):

@@ -38,6 +38,20 @@ def says(*parts):
     return check
 
 
+def last_writer(**want):
+    """Of what the operation of the first divergence read."""
+
+    def check(report):
+        found = report["first"].get("last_writer", {})
+        return [f"last writer {found}, wanted {want}"] if {k: v for k, v in found.items() if k != "says"} != want else []
+
+    return check
+
+
+def both(*checks):
+    return lambda report: [complaint for check in checks for complaint in check(report)]
+
+
 def also_first(check, **first):
     return lambda report: check(report) + first_is(**first)(report)
 
@@ -53,12 +67,15 @@ EXPLAINED = {
     "05-unwritten-output": ([Want("poison-read", step=2, layer=0, row=1)], says("conv_out was never written")),
     "07-neighbours-block": (
         [Want("wrong-block", step=2, layer=0, row=0, block=4)],
-        says("read the state of block 4 (row 1's, sequence 9)"),
+        both(says("read the state of block 4 (row 1's, sequence 9)"), last_writer(block=1, step=1, row=0, sequence=7)),
     ),
     "09-poison": ([Want("poison-read", step=2, layer=0, row=1, block=4)], says("that nothing had written")),
     "10-aborted-copy": (
         [Want("reset-missing", step=1, layer=ABSENT, block=3)],
-        says("the copy of block 3 did not reach its state: the last writer was sequence 5 at step 0"),
+        both(
+            says("the copy of block 3 did not reach its state: the last writer was row 1 of step 0, sequence 5"),
+            last_writer(block=3, step=1, event=8, sequence=9),
+        ),
     ),
     "11-lost-prefill": ([Want("reset-missing", step=2, layer=ABSENT, block=3)], says("nothing had written it before")),
     "11-previous-batch": (
@@ -75,10 +92,13 @@ EXPLAINED = {
     ),
     "15-accepted-column": (
         [Want(name, step=4, layer=ABSENT, row=0, block=1) for name in ("wrong-position", "conv-window-shift")],
-        says(
-            "recurrent state of position p-1, block 1, the one after step 1, not block 2",
-            "conv window read 1 column too early",
-            "recurrent at p-1, conv at p-1",
+        both(
+            says(
+                "recurrent state of position p-1, block 1, the one after step 1, not block 2",
+                "conv window read 1 column too early",
+                "recurrent at p-1, conv at p-1",
+            ),
+            last_writer(block=2, step=2, row=0, sequence=7),
         ),
     ),
     "15-accepted-column-state": (

@@ -14,7 +14,7 @@ sys.path.insert(0, os.path.join(os.path.dirname(os.path.abspath(__file__)), ".."
 from program import Checks, Program, contents, write_recipe  # noqa: E402
 from tap import Tap  # noqa: E402
 
-COMMANDS = ["run", "replay", "diff", "synth", "info", "verify", "contracts", "backends", "bench", "fit"]
+COMMANDS = ["run", "replay", "diff", "synth", "info", "verify", "contracts", "backends", "bench", "check", "fit", "drift"]
 
 
 def check_help(tap, program):

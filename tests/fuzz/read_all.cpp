@@ -1,5 +1,6 @@
 #include "read_all.hpp"
 
+#include <gdnsim/block_history.hpp>
 #include <gdnsim/error.hpp>
 #include <gdnsim/log.hpp>
 #include <gdnsim/pool.hpp>
@@ -47,6 +48,8 @@ Reading read_trace(const std::string& path) {
   Sum sum;
   sum.add(trace->content_digest());  // every plan, parameter, event, load row and input
   read_recording(*trace, sum);
+  for (const Tenure& tenure : block_history(*trace)) sum.add(describe(tenure, trace->events()));
+  for (const auto& [name, text] : trace->layout()) sum.add(name), sum.add(text);
   Bytes first, second;
   for (const Event& event : trace->events()) {
     if (event.kind != EventKind::load) continue;
@@ -65,6 +68,18 @@ void read_digests(Log& log, Sum& sum) {
     }
 }
 
+void read_events(Log& log, Sum& sum) {
+  const auto& events = log.header().events;
+  const std::int64_t first = log.first_step(), last = first + log.steps();
+  for (std::size_t event = 0; event < events.size() && events[event].step < last; ++event)
+    for (int layer : log.layers()) {
+      const EventDigests digests = log.digest_event(event, layer);
+      sum.add(std::vector{digests.before, digests.after});
+    }
+  for (const Tenure& tenure : block_history(events, first, last, [&](std::int64_t step) { return log.plan(step); }))
+    sum.add(describe(tenure, events));
+}
+
 void read_checkpoints(Log& log) {
   if (log.checkpoints().empty()) return;
   HostPool pool(log.model(), log.layers());
@@ -78,6 +93,7 @@ Reading read_log(const std::string& path) {
   sum.add(log->header().source);
   read_digests(*log, sum);
   read_recording(*log, sum);
+  read_events(*log, sum);
   const LogFault fault = log->verify();
   if (!fault.dataset.empty()) return {Reception::faulty, fault.dataset + ": " + fault.what, log->steps()};
   read_checkpoints(*log);

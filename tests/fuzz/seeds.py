@@ -24,6 +24,18 @@ RECIPE = {
     "model": {"num_k_heads": 1, "num_v_heads": 2, "head_k_dim": 4, "head_v_dim": 4, "num_blocks": 4, "layer_ids": [0, 5]},
     "schedule": {"running": 2, "length": [2, 3]},
 }
+# Version 2: launches of two tokens, moves, lives, accept counts; and the same in layouts of engines.
+LAUNCHES = {
+    **RECIPE,
+    "steps": 8,
+    "model": {**RECIPE["model"], "num_k_heads": 2, "num_v_heads": 4, "num_blocks": 9, "layer_ids": [5], "block_stride": 4096, "index_bits": 32},
+    "schedule": {"running": 2, "length": [2, 4], "fork": 0.5, "allocator": "lifo", "preempt": 0.2,
+                 "speculative": {"drafts": 1, "rate": 0.5, "plain": 0.2}},
+}
+LAYOUTS = {
+    "flat": ("flat", "rolled", "columns", 5, 2, 3),
+    "interleaved": ("interleaved", "circular", "channels", 4, 3),
+}
 STATES = ("full", "every:2", "digest")
 
 
@@ -80,6 +92,24 @@ def write(program, out):
         call(program, "synth", recipe, "-o", os.path.join(out, "trace-inputs.h5"), "--quiet")
         logs(program, recipe, out)
         variants(trace, out)
+        launches(program, folder, out)
+
+
+def launches(program, folder, out):
+    """Traces and logs of version 2."""
+    recipe, trace = os.path.join(folder, "launches.json"), os.path.join(out, "trace-launches.h5")
+    with open(recipe, "w", encoding="utf-8") as stream:
+        json.dump(LAUNCHES, stream)
+    call(program, "synth", recipe, "-o", trace, "--record", "--snapshots", "4", "--quiet")
+    call(program, "run", recipe, "--contract", "golden", "--backend", "golden", "--quiet", "--no-provenance", "--state", "every:3",
+         "--checkpoint", "every:3", "-o", os.path.join(out, "log-launches.h5"))
+    sys.path.insert(0, os.path.join(HERE, "..", "support"))
+    try:
+        import packed_trace
+    except ImportError:
+        return
+    for name, layout in LAYOUTS.items():
+        packed_trace.rewrite(trace, os.path.join(out, f"trace-packed-{name}.h5"), *layout)
 
 
 def found_before(out):

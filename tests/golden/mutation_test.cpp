@@ -119,6 +119,16 @@ TEST_CASE("mutation: 1,000 of 1,000 in recorded taps and states are found at the
   CHECK(tally.kinds.size() == 7);
 }
 
+TEST_CASE("mutation: 200 of 200 in a recording of launches of several candidates") {
+  for (Sample& sample : samples_of_version_2()) CHECK(sample.second->differing() == 0);
+  std::vector<std::string> failures;
+  const Tally tally = mutate_recordings(samples_of_version_2(), 5, 200, failures, as_it_is);
+  report(tally);
+  CHECK_MESSAGE(failures.empty(), joined(failures));
+  CHECK(tally.found == 200);
+  CHECK(tally.kinds.size() == 7);
+}
+
 TEST_CASE("mutation: where a swap takes the last words by which presets differ, the choice is said to be open") {
   Sample* sample = nullptr;
   for (Sample& each : samples())

@@ -23,6 +23,7 @@ PACKAGES = {
     r"cuda\w*\.h(pp)?|cooperative_groups.*|cuda/[^.]+|cub/.*|nv\w+\.h": re.compile(r"cuda/"),
     r"doctest.*": re.compile(r"tests/"),
     r"mpfr\.h|gmp\.h": re.compile(r"tests/"),
+    r"mpi\.h": re.compile(r"tools/mpi_ranks\.cpp$"),
 }
 CODE_FOLDERS = ("src", "golden", "cuda", "tools", "tests")
 CODE = re.compile(r"\.(cpp|hpp|cu|cuh|h|c)$")
@@ -166,6 +167,7 @@ PLANTED = [
     ("CLI11 outside tools", "golden/norm.cpp", "#include <CLI/CLI.hpp>\n", 0),
     ("CUDA outside cuda", "golden/norm.cpp", "#include <cuda_runtime.h>\n", 0),
     ("doctest outside tests", "tools/main.cpp", "#include <doctest/doctest.h>\n", 0),
+    ("mpi.h outside mpi_ranks", "tools/cmd_replay.cpp", "#include <mpi.h>\n", 0),
     ("golden sees cuda", "golden/norm.cpp", '#include "cuda/table.hpp"\n', 0),
     ("cuda sees golden", "cuda/norm.cu", '#include "golden/sfu.hpp"\n', 0),
     ("src sees golden", "src/backend.cpp", '#include "golden/norm.hpp"\n', 0),

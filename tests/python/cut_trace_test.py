@@ -1,6 +1,8 @@
 #!/usr/bin/env python3
 """tools/cut_trace.py keeps words, types and layout, renumbers what it must, and refuses what it cannot cut."""
 
+import glob
+import json
 import os
 import subprocess
 import sys
@@ -51,16 +53,10 @@ def differences(a, b, path="/"):
 
 
 def check_whole(tap, directory):
-    for name in sorted(os.listdir(TRACES)):
-        if not name.endswith(".h5"):
-            continue
-        source, target = os.path.join(TRACES, name), os.path.join(directory, name)
+    for source in sorted(glob.glob(os.path.join(TRACES, "**", "*.h5"), recursive=True)):
+        name = os.path.basename(source)
+        target = os.path.join(directory, name)
         code, message = run_cut(source, target)
-        with h5py.File(source) as trace:
-            newer = trace.attrs["version"] > 1
-        if newer:  # `gdnsim pack` cuts those
-            tap.check(code == 2 and "expected a gdnsim-trace of version 1" in message, f"{name}: refused by its version", f"exit {code}: {message}")
-            continue
         tap.check(code == 0, f"{name}: a whole cut is made", message)
         with h5py.File(source) as a, h5py.File(target) as b:
             found = differences(a, b)
@@ -111,6 +107,48 @@ def check_layers(tap, directory):
         tap.check(set(b["recorded/state/layer"][:].tolist()) == {0, 1}, "snapshots are renumbered")
 
 
+# Version 2: two sequences, launches of two tokens, some of them accepted; blocks come and go.
+LAUNCHES = {
+    "schema": "gdnsim.recipe/1", "seed": 11, "steps": 24, "rows": 2,
+    "model": {"num_k_heads": 1, "num_v_heads": 2, "head_k_dim": 4, "head_v_dim": 4, "num_blocks": 10, "layer_ids": [0, 1]},
+    "schedule": {"running": 2, "length": [4, 9], "arrival": 0.8, "fork": 0.5, "allocator": "lifo",
+                 "speculative": {"drafts": 1, "rate": 0.5, "plain": 0.3}},
+}
+
+
+def check_launches(tap, directory):
+    """A trace of version 2 with every state recorded: each cut between launches replays, and says what the whole one does."""
+    program = os.path.abspath(sys.argv[2])
+    call = lambda *command: subprocess.run([program, *command], capture_output=True, text=True, check=False)
+    recipe, whole = os.path.join(directory, "launches.json"), os.path.join(directory, "launches.h5")
+    with open(recipe, "w", encoding="utf-8") as stream:
+        json.dump(LAUNCHES, stream)
+    done = call("synth", recipe, "-o", whole, "--record", "--contract", "golden", "--snapshots", "1")
+    tap.check(done.returncode == 0, "a trace of launches is made", done.stderr)
+    with h5py.File(whole) as trace:
+        drafts = trace["steps/draft"][:].tolist()
+        kinds = set(trace["events/kind"][:].tolist())
+    tap.check({0, 1} == set(drafts) and {2, 3, 4} <= kinds, "it has launches, forks, frees and allocations", (drafts, kinds))
+    starts = [step for step, draft in enumerate(drafts) if draft == 0]
+    for begin, end in [(starts[3], starts[-2]), (starts[len(starts) // 2], len(drafts)), (starts[-3], starts[-1])]:
+        target = os.path.join(directory, f"launches{begin}.h5")
+        code, message = run_cut(whole, target, "--steps", f"{begin}:{end}")
+        tap.check(code == 0, f"steps {begin}:{end} are cut", message)
+        done = call("replay", target, "--contract", "golden")
+        tap.check(done.returncode == 0 and "verdict: match" in done.stdout, f"steps {begin}:{end} replay", done.stdout + done.stderr)
+        with h5py.File(target, "r+") as trace:
+            trace["events/recurrent"][0] = trace["events/recurrent"][0] + 1
+        done = call("replay", target, "--contract", "golden")
+        tap.check(done.returncode == 1, f"steps {begin}:{end}: a changed start state is seen", done.stdout + done.stderr)
+    within = drafts.index(1)
+    for arguments in (f"{within}:{len(drafts)}", f"0:{within}"):
+        code, message = run_cut(whole, os.path.join(directory, "x.h5"), "--steps", arguments)
+        words = f"step {within} is within the launch of steps {within - 1}:{within + 1}"
+        tap.check(code == 2 and words in message and message.count("\n") == 1, f"refused: {arguments}", f"{code}: {message}")
+    code, message = run_cut(whole, os.path.join(directory, "x.h5"), "--rows", "0")
+    tap.check(code == 2 and "--rows: cannot be used with" in message, "refused: some rows of launches", f"{code}: {message}")
+
+
 def check_refusals(tap, directory):
     source = os.path.join(TRACES, "h200_k64_mixed.h5")
     existing = os.path.join(directory, "h200_k64_mixed.h5")
@@ -135,6 +173,7 @@ def main():
         check_planted(tap, directory)
         check_later_start(tap, directory)
         check_layers(tap, directory)
+        check_launches(tap, directory)
         check_refusals(tap, directory)
     return tap.finish()
 

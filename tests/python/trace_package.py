@@ -4,6 +4,7 @@
 trace_package.py ROOT PROGRAM
 """
 
+import glob
 import os
 import sys
 import tempfile
@@ -19,6 +20,7 @@ ROOT = sys.argv[1]
 sys.path.insert(0, os.path.join(ROOT, "tools"))
 from gdnsim_trace import BlockWatch, TraceError, TraceReader, TraceWriter, digest  # noqa: E402
 from gdnsim_trace.hdf5 import read_words  # noqa: E402
+from packed_trace import rewrite  # noqa: E402
 from toy_package import Maker, input_digest, toy_model, write_toy  # noqa: E402
 
 NANS = np.array([0x7F81, 0x7FFF, 0xFF81, 0xFFC1, 0x7FC0, 0x8000, 0x0001, 0x7F80], np.uint16)
@@ -37,13 +39,29 @@ def copy_step(trace, out, step, z, taps):
         }
         for layer in range(model.layers)
     ]
-    out.step(plan["index"][:rows], plan["sequence"][:rows], layers, path=int(plan["path"]))
+    launch = {name: plan[name][:rows] for name in ("source", "accepted", "token", "position") if name in plan}
+    draft = int(plan.get("draft", 0))
+    for layer, values in enumerate(layers):
+        values.update({name: trace.words(f"steps/{layer}/{name}", step)[:rows] for name in out.layer_extra})
+    extra = {name: int(plan[name]) for name in out.extra}
+    out.step(plan["index"][:rows], plan["sequence"][:rows], layers, path=int(plan["path"]), extra=extra, draft=draft, **launch)
+
+
+# Of a step and of its layers, which the writer lays out itself; the rest is extra.
+STEP = ("rows", "path", "draft")
+LAYER = ("mixed_qkv", "z", "a", "b", "qkvz", "ba")
+
+
+def extras(trace):
+    steps = trace.file["steps"]
+    extra = [name for name in steps if name not in STEP and getattr(steps[name], "ndim", 0) == 1]
+    return {"extra": extra, "layer_extra": [name for name in steps["0"] if name not in LAYER]}
 
 
 def copy_trace(source, target):
     """Through the reader and the writer, word for word."""
     with TraceReader(source) as trace:
-        z, taps = trace.has("steps/0/z"), trace.taps()
+        z, taps = trace.has_input("z"), trace.taps()
         out = TraceWriter(
             target,
             trace.model,
@@ -52,14 +70,17 @@ def copy_trace(source, target):
             taps,
             z,
             provenance=trace.provenance(),
+            **extras(trace),
         )
-        events = list(trace.events)
+        events = list(zip(trace.events, trace.reasons))
         for step in range(trace.steps):
-            while events and events[0][0] == step:
-                _, layer, block, kind, source_row = events.pop(0)
-                out.load(layer, block, *trace.load_row(source_row)) if kind == 1 else out.event(
-                    kind, layer, block, source_row
-                )
+            while events and events[0][0][0] == step:
+                (_, layer, block, kind, source_row), (sequence, why) = events.pop(0)
+                whose = {"sequence": sequence, "why": why}
+                if kind == 1:
+                    out.load(layer, block, *trace.load_row(source_row), **whose)
+                else:
+                    out.event(kind, layer, block, source_row, **whose)
             copy_step(trace, out, step, z, taps)
             for at, (after, layer, block) in enumerate(trace.snapshots):
                 if after == step:
@@ -82,10 +103,9 @@ def different_words(a, b):
 
 
 def check_samples(tap, program, folder):
-    for name in sorted(os.listdir(os.path.join(ROOT, "traces"))):
-        if not name.endswith(".h5"):
-            continue
-        source, target = os.path.join(ROOT, "traces", name), os.path.join(folder, name)
+    for source in sorted(glob.glob(os.path.join(ROOT, "traces", "**", "*.h5"), recursive=True)):
+        name = os.path.basename(source)
+        target = os.path.join(folder, name)
         copy_trace(source, target)
         a, b = input_digest(program, source), input_digest(program, target)
         tap.check(a == b, f"{name}: through Python, the program finds the same inputs", f"{a}\n{b}")
@@ -97,6 +117,109 @@ def check_samples(tap, program, folder):
             )
     done = program("replay", os.path.join(folder, "h200_k64_3layers.h5"), "--steps", "0:4")
     tap.check(done.code == 0, "a copied sample replays", done)
+    done = program("replay", os.path.join(folder, "golden_speculative.h5"), "--contract", "golden")
+    tap.check(done.code == 0, "and so does one of version 2, launches, forks and all", done)
+
+
+# Version 2.
+
+
+def write_launches(path, force=False, **changes):
+    """Two sequences: one comes and is verified three tokens at a time, the other decodes beside it and is forked."""
+    model = toy_model(layer_ids=[2], num_blocks=8, block_stride=64, index_bits=32, **changes)
+    make = Maker(model, 7)
+    with TraceWriter(path, model, make.params(), rows=3, taps=("core_out",), force=force) as trace:
+        for block, sequence in ((1, 7), (2, 7), (3, 7), (4, 9)):
+            trace.allocate(block, sequence, why="start")
+        trace.load(-1, 1, *make.state(), sequence=7)
+        trace.zero(-1, 4, sequence=9)
+        launch = {"path": 1}
+        trace.step([1, 4], [7, 9], make.layers(2, ("core_out",)), draft=0, accepted=[0, 0], **launch)
+        trace.step([2], [7], make.layers(1, ("core_out",)), draft=1, source=[1], **launch)
+        trace.step([3], [7], make.layers(1, ("core_out",)), draft=2, source=[2], position=[2], **launch)
+        trace.allocate(5, 11, why="fork")
+        trace.copy(-1, 5, 4, sequence=11, why="fork")
+        layers = make.layers(3, ("core_out",))
+        trace.step([1, 5, 4], [7, 11, 9], layers, draft=0, source=[2, -1, -1], accepted=[2, 0, 1], **launch)
+        trace.free(-1, 4, sequence=9, why="finish")
+        trace.step([2, 5], [7, 11], make.layers(2, ("core_out",)), source=[1, -1], accepted=[1, 1])
+        trace.snapshot(0, 2, *make.state())
+    return model
+
+
+def check_launches(tap, program, folder):
+    path = os.path.join(folder, "launches.h5")
+    write_launches(path)
+    info = program("info", path, "--json", "-")
+    found = info.json if info.code == 0 else {}
+    tap.check(
+        found.get("stream", {}).get("events") == {"allocate": 5, "copy": 1, "free": 1, "load": 1, "zero": 1}
+        and found.get("stream", {}).get("launches", {}).get("by_drafts") == {"1": 2, "3": 1},
+        "the program reads launches, moves and lives",
+        info,
+    )
+    with TraceReader(path) as trace:
+        plans = [trace.plan(step) for step in range(5)]
+        tap.check(
+            trace.version == 2
+            and [int(plan["draft"]) for plan in plans] == [0, 1, 2, 0, 0]
+            and plans[0]["source"].tolist() == [-1, -1, -1]
+            and plans[3]["source"].tolist() == [2, -1, -1]
+            and plans[3]["accepted"].tolist() == [2, 0, 1]
+            and plans[2]["position"].tolist() == [2, -1, -1]
+            and plans[3]["position"].tolist() == [-1, -1, -1],
+            "drafts, sources, accept counts, positions come back",
+            plans,
+        )
+        tap.check(
+            trace.reasons[0] == (7, 1) and trace.reasons[-1] == (9, 5) and trace.model.block_stride == 64,
+            "so do sequences, reasons and strides",
+            trace.reasons,
+        )
+    model = toy_model(layer_ids=[2], num_blocks=8)
+    make = Maker(model)
+    trace = TraceWriter(os.path.join(folder, "plain.h5"), model, make.params(), rows=1, taps=())
+    trace.step([1], [7], make.layers(1, ()), draft=0)
+    step = lambda **more: trace.step([1], [7], make.layers(1, ()), **more)  # noqa: E731
+    refused(tap, "a draft out of turn", ("draft", "0 or 1", "found 2"), lambda: step(draft=2, path=1))
+    refused(tap, "a draft of a decode step", ("path 1", "found 0"), lambda: step(draft=1))
+    refused(tap, "an unknown reason", ("why", "'because'"), lambda: trace.zero(-1, 1, why="because"))
+    trace.zero(-1, 1)
+    refused(tap, "an event within a launch", ("within a launch",), lambda: step(draft=1, path=1))
+    trace.close()
+    with TraceReader(os.path.join(folder, "plain.h5")) as found:
+        tap.check(found.version == 1, "what version 1 holds is of version 1", found.version)
+
+
+def check_layouts(tap, program, folder):
+    flat = os.path.join(folder, "two_heads.h5")
+    write_launches(flat, num_k_heads=2, num_v_heads=4)
+    wanted = input_digest(program, flat)
+    for packing, order, layout, columns, offset in (
+        ("flat", "rolled", "columns", 5, 2),
+        ("interleaved", "rolled", "channels", 3, 0),
+        ("interleaved", "circular", "columns", 4, 3),
+        ("flat", "circular", "channels", 6, 5),
+    ):
+        name = f"{packing} projections, {order} windows in {layout}"
+        path = os.path.join(folder, "layout.h5")
+        rewrite(flat, path, packing, order, layout, columns, offset)
+        found = input_digest(program, path)
+        tap.check(found == wanted, f"{name}: the program finds the same inputs", f"{found}\n{wanted}")
+        with TraceReader(flat) as old, TraceReader(path) as new:
+            same = all(
+                np.array_equal(old.input(what, step, 0), new.input(what, step, 0))
+                for step in range(old.steps)
+                for what in ("mixed_qkv", "z", "a", "b")
+            )
+            same &= all(np.array_equal(x, y) for x, y in zip(old.load_row(0), new.load_row(0)))
+            same &= all(np.array_equal(x, y) for x, y in zip(old.snapshot(0), new.snapshot(0)))
+        tap.check(same, f"{name}: so does Python")
+        copy = os.path.join(folder, "copy.h5")
+        copy_trace(path, copy)
+        tap.check(input_digest(program, copy) == wanted, f"{name}: and a copy through Python is flat again")
+        os.remove(path)
+        os.remove(copy)
 
 
 def check_toy(tap, program, folder):
@@ -272,6 +395,8 @@ def main():
     with tempfile.TemporaryDirectory(prefix="gdnsim-test-") as folder:
         check_samples(tap, program, folder)
         check_toy(tap, program, folder)
+        check_launches(tap, program, folder)
+        check_layouts(tap, program, folder)
         check_words(tap, program, folder)
         check_digests(tap)
         check_watch(tap, folder)

@@ -15,10 +15,12 @@ Sample::Sample(const std::string& file) : name(std::filesystem::path(file).stem(
   const auto trace = open_trace(file);
   stream = std::make_unique<MemoryStream>(*trace);
   recording = std::make_unique<MemoryRecording>(*trace);
-  const bool mixed = name.find("mixed") != std::string::npos;
-  contracts = contract_set(mixed ? "triton-sm90-mixed" : "triton-sm90");
+  const bool mixed = name.find("mixed") != std::string::npos, golden = name.find("golden") != std::string::npos;
+  contracts = contract_set(golden ? "golden" : mixed ? "triton-sm90-mixed" : "triton-sm90");
   second = std::make_unique<SecondRun>(*stream, *recording,
-                                       mixed ? second::Rules::triton_sm90_mixed : second::Rules::triton_sm90);
+                                       golden  ? second::Rules::golden
+                                       : mixed ? second::Rules::triton_sm90_mixed
+                                               : second::Rules::triton_sm90);
 }
 
 std::vector<Sample> load_samples(const std::string& folder) {
@@ -37,6 +39,15 @@ std::vector<Sample>& samples() {
     const char* folder = std::getenv("GDNSIM_TRACES");
     REQUIRE(folder != nullptr);
     return load_samples(folder);
+  }();
+  return all;
+}
+
+std::vector<Sample>& samples_of_version_2() {
+  static std::vector<Sample> all = [] {
+    const char* folder = std::getenv("GDNSIM_TRACES");
+    REQUIRE(folder != nullptr);
+    return load_samples((std::filesystem::path(folder) / "version2").string());
   }();
   return all;
 }

@@ -14,7 +14,7 @@
 
 namespace gdnsim::test {
 
-/// A recorded trace in memory. Those of the kernel that serves mixed steps have "mixed" in their names.
+/// A recorded trace in memory. Those of the kernel that serves mixed steps have "mixed" in their names, golden's own "golden".
 struct Sample {
   explicit Sample(const std::string& file);
   std::string name;
@@ -28,6 +28,8 @@ struct Sample {
 std::vector<Sample> load_samples(const std::string& folder);
 /// Those of GDNSIM_TRACES, loaded once.
 std::vector<Sample>& samples();
+/// Those of its folder version2: launches of several candidates.
+std::vector<Sample>& samples_of_version_2();
 /// Any sample, the small ones more often than the large.
 Sample& pick(Random& random, std::vector<Sample>& from);
 

@@ -22,7 +22,12 @@ class SecondRun {
   std::uint64_t differing();
 
  private:
-  using Blocks = std::vector<second::Block>;
+  /// One layer's blocks, and what a kernel holds between the drafts of a launch.
+  struct Blocks {
+    std::vector<second::Block> all;
+    second::Held held;
+    second::Block& at(std::int32_t block) { return all.at(static_cast<std::size_t>(block)); }
+  };
   std::vector<Change> step(Stream& stream, int layer, std::int64_t step, Blocks& blocks);
   const Blocks& before(int layer, std::int64_t step);
   void apply_events(Stream& stream, int layer, std::int64_t step, Blocks& blocks) const;

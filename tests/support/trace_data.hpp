@@ -97,6 +97,7 @@ inline TraceData random_trace(std::uint64_t seed, DType act, DType state, DType 
   TraceHeader& header = data.header;
   const Model model = header.model = small_model(act, state, conv);
   header.steps = 4, header.rows = 3, header.has_z = true, header.has_path = true, header.load_rows = 2;
+  header.has_launch_tokens = true;
   for (std::size_t t = 0; t < kTaps; ++t)
     if (static_cast<Tap>(t) != Tap::state && static_cast<Tap>(t) != Tap::conv_state)
       header.taps.add(static_cast<Tap>(t));
@@ -114,6 +115,7 @@ inline TraceData random_trace(std::uint64_t seed, DType act, DType state, DType 
   for (std::int64_t step = 0; step < header.steps; ++step) {
     const std::vector<std::int64_t> sequence = {step, 1LL << 40, -1};
     data.plans.push_back(make_plan(model, step, path[step], index[step], sequence, step == 2 ? 2 : 3, "test"));
+    data.plans.back().launch_tokens = step == 1 ? 7 : 0;
     data.inputs.emplace_back();
     for (int l = 0; l < model.layers(); ++l) {
       StepInputs inputs{random.bytes(B * dim * act_size), random.bytes(B * HV * act_size),

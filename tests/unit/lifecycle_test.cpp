@@ -1,6 +1,7 @@
 // Whose a block is and what it stands for: every refusal with its line, each beside the same stream done right.
 #include <doctest/doctest.h>
 
+#include <gdnsim/block_history.hpp>
 #include <gdnsim/error.hpp>
 #include <gdnsim/lifecycle.hpp>
 
@@ -92,8 +93,8 @@ TEST_CASE("a life that is in order") {
   CHECK(life.describe(1) == "block 1: sequence 7, recurrent at position 3, conv at position 3");
   CHECK(life.describe(3) == "block 3: sequence 8, recurrent at position 2, conv at position 2");
   CHECK(life.describe(4) == "block 4: as the pool began");
-  CHECK(life.last_writer(3) == "sequence 8 at step 2");
-  CHECK(life.last_writer(2) == "sequence 9 at step 1 (freed at step 2)");
+  CHECK(life.last_writer(3) == "row 1 of step 2, sequence 8");
+  CHECK(life.last_writer(2) == "row 1 of step 1, sequence 9 (freed at step 2)");
   CHECK(life.last_writer(4) == "nobody");
   CHECK_FALSE(life.life(2).has_contents);
   life.copy_conv(1, 3);
@@ -112,6 +113,72 @@ TEST_CASE("a fork before its first token says whose state it holds") {
   CHECK(life.describe(3) ==
         "block 3 (allocated to sequence 8): sequence 7, recurrent at position 1, conv at position 1");
   CHECK(life.last_writer(3) == "event 3 (copy of block 1) at step 1");
+}
+
+TEST_CASE("each layer has a life of its own where events name layers") {
+  Script script;
+  script.step({1, 7}).event(EventKind::zero, 1, 7).event(EventKind::copy, 2, 7, 1).step({3, 9});
+  script.all[0].layer = 1, script.all[1].layer = 0;
+  const auto after = [&](int layer) {
+    Lifecycle life(script, "s", layer);
+    life.go_to(2);
+    return life.last_writer(1) + "; " + life.last_writer(2) + "; " + life.describe(2);
+  };
+  CHECK(after(0) ==
+        "row 0 of step 0, sequence 7; event 1 (copy of block 1) at step 1; "
+        "block 2: sequence 7, recurrent at position 1, conv at position 1");
+  CHECK(after(1) == "event 0 (zero) at step 1; nobody; block 2: as the pool began");
+  CHECK(after(2) == "row 0 of step 0, sequence 7; nobody; block 2: as the pool began");
+  // What cannot be is looked for in each: a reset that only layer 0 made.
+  Script reset;
+  reset.step({1, 7}).step({1, 7, -1, 1}).event(EventKind::zero, 2, 7).step({2, 7, -1, 1});
+  CHECK(refusal(reset) == "");  // a sequence whose block was filled starts again
+  reset.all[0].layer = 0;
+  CHECK(refusal(reset) ==
+        "s: step 2, row 0 (sequence 7): goes on from block 2: as the pool began: expected block 1, where the "
+        "launch at step 1 left token 1 of 1");
+}
+
+namespace {
+
+std::vector<std::string> history_of(const Script& script) {
+  std::vector<std::string> lines;
+  for (const Tenure& tenure : block_history(script)) lines.push_back(describe(tenure, script.events()));
+  return lines;
+}
+using Lines = std::vector<std::string>;
+
+}  // namespace
+
+TEST_CASE("who held each block, where the stream says so") {
+  Script script;
+  script.allocate(1, 7).step({1, 7}).allocate(2, 9).step({1, 7}, {2, 9});
+  script.event(EventKind::free, 2, 9).event(EventKind::allocate, 3, 8).event(EventKind::copy, 3, 8, 1);
+  script.step({1, 7}).allocate(2, 8).step({3, 8}, {2, 8});
+  script.all[4].why = EventWhy::finish, script.all[5].why = script.all[6].why = EventWhy::fork;
+  CHECK(history_of(script) ==
+        Lines{"block 1: sequence 7, steps 0:4: allocated by event 0, zero by event 1, 3 rows in steps 0 to 2",
+              "block 2: sequence 9, steps 1:2: allocated by event 2, zero by event 3, 1 row in steps 1 to 1, freed by "
+              "event "
+              "4 (finish)",
+              "block 2: sequence 8, steps 3:4: allocated by event 7, zero by event 8, 1 row in steps 3 to 3",
+              "block 3: sequence 8, steps 2:4: allocated by event 5 (fork), copy of block 1 by event 6 (fork), 1 row "
+              "in steps "
+              "3 to 3"});
+}
+
+TEST_CASE("who held each block, where only the rows say so") {
+  Script script(1);
+  script.event(EventKind::zero, 2).step({2, 7}).step({2, 7}, {3, 8}).event(EventKind::load, 2, -1, 0).step({2, 9});
+  script.event(EventKind::free, 2).event(EventKind::zero, 4).step({2, 9}).event(EventKind::zero, 5).step({3, 8});
+  script.event(EventKind::free, 5).step({3, 8});
+  CHECK(history_of(script) ==
+        Lines{"block 2: sequence 7, steps 0:2: zero by event 0, 2 rows in steps 0 to 1",
+              "block 2: sequence 9, steps 2:3: load by event 1, 1 row in steps 2 to 2, freed by event 2",
+              "block 2: sequence 9, steps 3:6: 1 row in steps 3 to 3",
+              "block 3: sequence 8, steps 1:6: 3 rows in steps 1 to 5",
+              "block 4: nobody's sequence, steps 3:6: zero by event 3",
+              "block 5: nobody's sequence, steps 4:5: zero by event 4, freed by event 5"});
 }
 
 TEST_CASE("the null block") {

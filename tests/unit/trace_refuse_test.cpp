@@ -204,6 +204,13 @@ TEST_CASE("indices, rows and paths") {
   refused("/steps: rows[0]: expected 0..2, found -1", [](Builder& b) {
     b.vector<std::int32_t>("steps/rows", {2}, {-1, 2});
   });
+  for (const int tokens : {-1, 1})
+    refused("/steps/launch_tokens[0]: expected 0 (not known) or the 2 active rows and more, found " +
+                std::to_string(tokens),
+            [tokens](Builder& b) {
+              b.vector<std::int32_t>("steps/launch_tokens", {2}, {tokens, 5});
+            });
+  accepted([](Builder& b) { b.vector<std::int32_t>("steps/launch_tokens", {2}, {0, 5}); });
   refused("/steps: path[1]: expected 0, 1 or 2, found 3", [](Builder& b) {
     b.vector<std::int8_t>("steps/path", {2}, {0, 3});
   });

@@ -43,6 +43,7 @@ void check_plans(Trace& trace, const TraceData& data) {
     CHECK(plan.block == want.block);
     CHECK(plan.sequence == want.sequence);
     CHECK(plan.present == want.present);
+    CHECK(plan.launch_tokens == want.launch_tokens);
   }
 }
 
@@ -196,6 +197,7 @@ TEST_CASE("the content digest names the inputs: each change shows, recorded outp
   CHECK(changed([](TraceData& d) { d.plans[3].index[1] = 5; }));
   CHECK(changed([](TraceData& d) { d.plans[3].path = Path::mixed; }));
   CHECK(changed([](TraceData& d) { d.plans[1].present = 2; }));
+  CHECK(changed([](TraceData& d) { d.plans[1].launch_tokens = 8; }));
   CHECK_FALSE(changed([](TraceData& d) { d.taps.begin()->second[0] ^= std::byte{1}; }));
   CHECK_FALSE(changed([](TraceData& d) { d.snapshots[0].first[0] ^= std::byte{1}; }));
   CHECK_FALSE(changed([](TraceData& d) { d.header.provenance[0].second = "another"; }));

@@ -9,8 +9,11 @@ import os
 import numpy as np
 
 from .hdf5 import Layout
-from .model import LOAD, Model, TraceError
+from .model import ALLOCATE, LOAD, Model, TraceError
 from .spool import SpoolReader
+
+
+ROWS = {"token": -1, "position": -1, "source": -1, "accepted": 0}  # optional words of each row, and what absent ones are
 
 
 def layer_datasets(model, taps, z, layer_extra):
@@ -24,7 +27,7 @@ class Contents:
     """What the committed records add up to."""
 
     def __init__(self, spool):
-        self.start, self.steps, self.loads, self.snapshots, self.events = None, [], [], [], []
+        self.start, self.steps, self.loads, self.snapshots, self.events, self.reasons = None, [], [], [], [], []
         self.changes, self.provenance = {}, {}
         waiting = []  # loads of the step to come: they count only when it does
         for record in spool.records():
@@ -46,11 +49,22 @@ class Contents:
             raise TraceError(f"{spool.path}: holds no complete step")
 
     def add_events(self, events, waiting):
-        for layer, block, kind, source in events:
+        for event in events:
+            layer, block, kind, source = event[:4]
+            self.reasons.append(tuple(event[4:]) or (-1, 0))
             if kind == LOAD:
                 source = len(self.loads)
                 self.loads.append(waiting.pop(0))
             self.events.append((len(self.steps), layer, block, kind, source))
+
+    def has(self, name):
+        """Does any step say so? Spools of before have no such word."""
+        return any(step.head.get(name) for step in self.steps)
+
+    def version(self):
+        reasons = any(reason != (-1, 0) for reason in self.reasons) or any(event[3] == ALLOCATE for event in self.events)
+        launches = any(self.has(name) for name in ("draft", "source", "accepted"))
+        return 2 if launches or reasons else self.model().version
 
     def model(self):
         model = Model(**{**self.start.head["model"], **self.changes})
@@ -66,7 +80,7 @@ class Finisher:
         self.head, self.model = contents.start.head, contents.model()
         self.T, self.B = len(contents.steps), self.head["rows"]
         self.datasets = layer_datasets(self.model, self.head["taps"], self.head["z"], self.head["layer_extra"])
-        self.optional = [name for name in ("token", "position") if any(step.head[name] for step in contents.steps)]
+        self.optional = [name for name in ROWS if contents.has(name)]
 
     def lay_out(self):
         add = self.layout.add
@@ -78,6 +92,8 @@ class Finisher:
         add("steps/rows", "i32", (self.T,), np.array([head["rows"] for head in heads], np.int32))
         if any(head["path"] for head in heads):
             add("steps/path", "i8", (self.T,), np.array([head["path"] for head in heads], np.int8))
+        if self.contents.has("draft"):
+            add("steps/draft", "i8", (self.T,), np.array([head.get("draft", 0) for head in heads], np.int8))
         for at, name in enumerate(self.head["extra"]):
             add(f"steps/{name}", "i32", (self.T,), np.array([head["extra"][at] for head in heads], np.int32))
         for name in self.optional:
@@ -100,6 +116,8 @@ class Finisher:
         contents = self.contents
         if contents.events:
             self.table("events", ("step", "layer", "block", "kind", "source"), contents.events)
+            if contents.version() > 1:
+                self.table("events", ("sequence", "why"), contents.reasons)
             self.states("events", len(contents.loads))
         if contents.snapshots:
             rows = [tuple(record.head[name] for name in ("step", "layer", "block")) for record in contents.snapshots]
@@ -108,7 +126,11 @@ class Finisher:
 
     def table(self, folder, names, rows):
         for name, column in zip(names, zip(*rows)):
-            kind, dtype = ("i8", np.int8) if name == "kind" else ("i32", np.int32)
+            kind, dtype = {
+                "kind": ("i8", np.int8),
+                "why": ("i8", np.int8),
+                "sequence": ("i64", np.int64),
+            }.get(name, ("i32", np.int32))
             self.layout.add(f"{folder}/{name}", kind, (len(rows),), np.array(column, dtype))
 
     def states(self, folder, count):
@@ -128,11 +150,11 @@ class Finisher:
         at = record.offset
         for name in ("index", "sequence"):
             at = self.layout.copy_row(f"steps/{name}", step, self.spool, at)
-        for name in ("token", "position"):
-            if record.head[name]:
+        for name, absent in ROWS.items():
+            if record.head.get(name):
                 at = self.layout.copy_row(f"steps/{name}", step, self.spool, at)
             elif name in self.optional:
-                self.layout.put_row(f"steps/{name}", step, np.full(self.B, -1, np.int32))
+                self.layout.put_row(f"steps/{name}", step, np.full(self.B, absent, np.int32))
         for layer in range(self.model.layers):
             for folder, name, _, _ in self.datasets:
                 at = self.layout.copy_row(f"{folder}/{layer}/{name}", step, self.spool, at)
@@ -157,7 +179,7 @@ def finish(partial, path, force=False):
     try:
         contents = Contents(spool)
         require_room(temporary, spool, contents)
-        with Layout(temporary, path) as layout:
+        with Layout(temporary, path, contents.version()) as layout:
             finisher = Finisher(spool, contents, layout)
             finisher.lay_out()
             layout.begin_filling()

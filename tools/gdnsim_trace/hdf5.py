@@ -8,6 +8,7 @@ import h5py
 import numpy as np
 
 ATTRIBUTES = ("num_k_heads", "num_v_heads", "head_k_dim", "head_v_dim", "conv_width", "num_blocks", "use_qk_l2norm")
+STRIDES = ("block_stride", "conv_block_stride", "index_bits")  # version 2, where they say something
 TEXTS = (
     "activation",
     "state_dtype",
@@ -76,8 +77,8 @@ def text_attribute(node, name, text):
 class Layout:
     """A new file: `add` datasets, `begin_filling`, put rows, `complete`."""
 
-    def __init__(self, path, shown):
-        self.path, self.shown = path, shown
+    def __init__(self, path, shown, version=1):
+        self.path, self.shown, self.version = path, shown, version
         self.rows, self.now, self.copied, self.file = {}, [], [], None
 
     def __enter__(self):
@@ -87,7 +88,7 @@ class Layout:
         creation = h5py.h5p.create(h5py.h5p.FILE_CREATE)
         self.hdf5 = h5py.File(h5py.h5f.create(self.path.encode(), h5py.h5f.ACC_TRUNC, fcpl=creation, fapl=access))
         text_attribute(self.hdf5, "format", "gdnsim-trace")
-        self.hdf5.attrs.create("version", 1, dtype=np.int32)
+        self.hdf5.attrs.create("version", self.version, dtype=np.int32)
         self.hdf5.attrs.create("complete", 0, dtype=np.int32)
         return self
 
@@ -116,6 +117,8 @@ class Layout:
             group.attrs.create("norm_eps", model.norm_eps, dtype=np.float32)
         for name in TEXTS:
             text_attribute(group, name, getattr(model, name))
+        for name in STRIDES if self.version > 1 else ():
+            group.attrs.create(name, getattr(model, name), dtype=np.int64)
 
     def provenance(self, texts):
         group = self.group("provenance")

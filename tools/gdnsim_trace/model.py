@@ -8,7 +8,8 @@ import numpy as np
 ACT_TAPS = ("conv_out", "core_out", "norm_out")
 INNER_TAPS = ("conv_acc", "q", "k", "beta", "g", "decay", "dot_k", "u", "rstd")
 TAPS = ACT_TAPS + INNER_TAPS
-ZERO, LOAD, COPY, FREE = range(4)
+ZERO, LOAD, COPY, FREE, ALLOCATE = range(5)
+WHY = ("none", "start", "fork", "evict", "resume", "finish")
 
 
 class TraceError(Exception):
@@ -39,6 +40,9 @@ class Model:
     norm_gate: str = "silu"
     inactive_conv_out: str = "zero"
     inactive_core_out: str = "zero"
+    block_stride: int = 0  # elements from block to block in the engine's pools, 0: the content; and its offsets' bits
+    conv_block_stride: int = 0
+    index_bits: int = 64
 
     def __post_init__(self):
         if self.scale is None:
@@ -71,10 +75,21 @@ class Model:
             )
         if not 2 <= self.conv_width <= 64:
             raise TraceError(f"model: conv_width: expected 2 to 64, found {self.conv_width}")
+        for name in ("block_stride", "conv_block_stride"):
+            content = math.prod(self.state_shape if name == "block_stride" else self.conv_shape)
+            if getattr(self, name) and getattr(self, name) < content:
+                raise TraceError(f"model: {name}: expected 0 or {content} or more, found {getattr(self, name)}")
+        if self.index_bits not in (32, 64):
+            raise TraceError(f"model: index_bits: expected 32 or 64, found {self.index_bits}")
         if not math.isfinite(self.scale):
             raise TraceError(f"model: scale: expected a finite number, found {self.scale}")
         if not self.layer_ids or len(set(self.layer_ids)) != len(self.layer_ids) or min(self.layer_ids) < 0:
             raise TraceError(f"model: layer_ids: expected each layer once, 0 or more, found {self.layer_ids}")
+
+    @property
+    def version(self):
+        """Of a trace of this model, whatever else is in it."""
+        return 2 if self.block_stride or self.conv_block_stride or self.index_bits != 64 else 1
 
     @property
     def layers(self):

@@ -3,7 +3,8 @@
 import h5py
 import numpy as np
 
-from .hdf5 import ATTRIBUTES, TEXTS, kind_of, read_words
+from .hdf5 import ATTRIBUTES, STRIDES, TEXTS, kind_of, read_words
+from .layouts import Layouts
 from .model import Model, TraceError
 
 
@@ -15,8 +16,9 @@ def plain(value):
 
 class TraceReader:
     """trace.model, trace.steps, trace.rows; params(layer), plan(step), input(name, step, layer), tap(name, step,
-    layer), events, load_row(source), snapshots, snapshot(at). Nothing beyond format, version and presence is checked:
-    that is `gdnsim verify`."""
+    layer), events, load_row(source), snapshots, snapshot(at); of version 2 also reasons, (sequence, why) of each event.
+    Whatever the file's layout, inputs are flat and conv states windows. Nothing beyond format, version and presence is
+    checked: that is `gdnsim verify`."""
 
     def __init__(self, path):
         self.path = str(path)
@@ -27,13 +29,15 @@ class TraceReader:
         attributes = {name: plain(value) for name, value in self.file.attrs.items()}
         if (
             attributes.get("format") != "gdnsim-trace"
-            or attributes.get("version") != 1
+            or attributes.get("version") not in (1, 2)
             or attributes.get("complete") != 1
         ):
-            raise TraceError(f"{path}: expected a complete gdnsim-trace of version 1, found {attributes}")
-        self.model = self.read_model()
+            raise TraceError(f"{path}: expected a complete gdnsim-trace of version 1 or 2, found {attributes}")
+        self.version = attributes["version"]
+        self.model, self.layouts = self.read_model()
         self.steps, self.rows = self.get("steps/index").shape
         self.events = list(zip(*self.columns("events", ("step", "layer", "block", "kind", "source"))))
+        self.reasons = self.read_reasons()
         self.snapshots = list(zip(*self.columns("recorded/state", ("step", "layer", "block"))))
 
     def get(self, path):
@@ -43,10 +47,20 @@ class TraceReader:
 
     def read_model(self):
         known = {name: plain(value) for name, value in self.get("model").attrs.items()}
-        names = (*ATTRIBUTES, *TEXTS, "scale", "norm_eps")
-        return Model(
+        names = (*ATTRIBUTES, *TEXTS, *STRIDES, "scale", "norm_eps")
+        model = Model(
             layer_ids=self.get("model/layer_ids")[()].tolist(), **{name: known[name] for name in names if name in known}
         )
+        return model, Layouts(model, known if self.version > 1 else {}, self.path)
+
+    def read_reasons(self):
+        """(sequence, why) of each event; (-1, 0) where the file does not say."""
+        count = len(self.events)
+        found = [
+            self.get(f"events/{name}")[()].tolist() if f"events/{name}" in self.file else [absent] * count
+            for name, absent in (("sequence", -1), ("why", 0))
+        ]
+        return list(zip(*found))
 
     def columns(self, folder, names):
         return [self.get(f"{folder}/{name}")[()].tolist() for name in names] if f"{folder}/step" in self.file else []
@@ -69,7 +83,10 @@ class TraceReader:
         return kind_of(self.get(path))
 
     def input(self, name, step, layer):
-        return self.words(f"steps/{layer}/{name}", step)
+        return self.layouts.input(name, self.words(f"steps/{layer}/{self.layouts.dataset(name)}", step))
+
+    def has_input(self, name, layer=0):
+        return f"steps/{layer}/{self.layouts.dataset(name)}" in self.file
 
     def tap(self, name, step, layer):
         return self.words(f"recorded/{layer}/{name}", step)
@@ -78,10 +95,14 @@ class TraceReader:
         return list(self.file[f"recorded/{layer}"]) if f"recorded/{layer}" in self.file else []
 
     def load_row(self, source):
-        return self.words("events/recurrent", source), self.words("events/conv", source)
+        return self.state("events", source)
+
+    def state(self, folder, at):
+        offset = int(self.file[f"{folder}/conv_offset"][at]) if f"{folder}/conv_offset" in self.file else 0
+        return self.words(f"{folder}/recurrent", at), self.layouts.window(self.words(f"{folder}/conv", at), offset)
 
     def snapshot(self, at):
-        return self.words("recorded/state/recurrent", at), self.words("recorded/state/conv", at)
+        return self.state("recorded/state", at)
 
     def provenance(self):
         return (

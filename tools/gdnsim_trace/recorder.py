@@ -86,7 +86,7 @@ class Recorder:
         self.writer, self.watch, self.stopped = None, None, False
         self.values, self.after, self.seconds = None, {}, 0.0
         self.counts = {"unreplayable": 0, "inactive_rows": 0}
-        self.notes = set()
+        self.notes, self.lost_draft = set(), False
 
     @property
     def recording(self):
@@ -164,18 +164,31 @@ class Recorder:
         wanted = {*model.input_shapes(writer.z), *writer.taps}
         return all(wanted <= set(self.values.get(layer, ())) for layer in range(model.layers))
 
-    def end(self, index, sequence, path=0, token=None, position=None, extra=None, why="a layer gave no outputs"):
+    def end(
+        self,
+        index,
+        sequence,
+        path=0,
+        token=None,
+        position=None,
+        extra=None,
+        why="a layer gave no outputs",
+        draft=0,
+        source=None,
+        accepted=None,
+    ):
         """Writes the step. What was not seen whole, or came from an unknown kernel, goes in as a step without rows, of
-        path 2.
+        path 2; so does the rest of its launch.
         """
         if not self.recording or not self.writer or self.values is None:
             return
-        self.guarded(lambda: self.write(index, sequence, path, token, position, extra, why))
+        launch = {"draft": draft, "source": source, "accepted": accepted}
+        self.guarded(lambda: self.write(index, sequence, path, token, position, extra, why, launch))
         self.values = None
         if self.recording:
             self.check_limits()
 
-    def write(self, index, sequence, path, token, position, extra, why):
+    def write(self, index, sequence, path, token, position, extra, why, launch):
         if len(index) > self.writer.rows:
             path, why = (
                 2,
@@ -183,13 +196,16 @@ class Recorder:
             )
         elif path != 2 and not self.complete():
             path = 2
+        if launch["draft"] and self.lost_draft:
+            path, why = 2, "the launch began with a step that cannot be replayed"
+        self.lost_draft = path == 2
         if path == 2:
             self.counts["unreplayable"] += 1
             self.note(f"step {self.writer.steps} cannot be replayed (path 2): {why}; later ones are counted")
             self.writer.step([], [], [], path=2, extra=extra)
             return
         layers = [self.values[layer] for layer in range(self.writer.model.layers)]
-        self.writer.step(index, sequence, layers, path, token, position, extra)
+        self.writer.step(index, sequence, layers, path, token, position, extra, **launch)
         self.watch.seen.update(self.after)
         self.counts["inactive_rows"] += int(self.writer.model.inactive(index).sum()) if len(index) else 0
 

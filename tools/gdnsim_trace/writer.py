@@ -5,6 +5,10 @@
         trace.step(index, sequence, layers)           # layers: [L] of {"mixed_qkv": [n, dim], "a", "b", "z", taps}
         trace.snapshot(layer, block, recurrent, conv) # the state after that step
 
+A launch that verifies n candidate tokens a row is n steps, draft=0 to n-1 (docs/trace-format.md, "Launches"); `source` is
+the block that each row goes on from, `accepted` what was accepted of its launch before. Any of it, an allocate event or a
+sequence or a reason of an event makes the file one of version 2.
+
 A step may have fewer rows than the trace: the rest is padding that /steps/rows names. Words are never converted
 (bits.py).
 """
@@ -16,7 +20,7 @@ import numpy as np
 
 from .bits import WORD, has_nan, signed_zeros, words
 from .finish import finish
-from .model import COPY, FREE, LOAD, TAPS, ZERO, TraceError
+from .model import ALLOCATE, COPY, FREE, LOAD, TAPS, WHY, ZERO, TraceError
 from .spool import SpoolWriter
 
 
@@ -46,7 +50,7 @@ class TraceWriter:
         self.force, self.extra, self.layer_extra = force, tuple(extra), tuple(layer_extra)
         self.provenance = dict(provenance or {})
         self.steps, self.changes, self.failed = 0, {}, False
-        self.pending_events = []
+        self.pending_events, self.last_draft = [], -1
         self.check_start()
         found = [self.checked_params(layer, values) for layer, values in enumerate(params)]
         if len(found) != model.layers:
@@ -115,25 +119,35 @@ class TraceWriter:
 
     # Events, applied before the next step.
 
-    def event(self, kind, layer, block, source=-1):
+    def event(self, kind, layer, block, source=-1, sequence=-1, why="none"):
+        """`sequence`: whose block it is; `why`: one of WHY, or its number."""
+        if why not in WHY and why not in range(len(WHY)):
+            raise TraceError(f"{self.path}: event: why: expected one of {WHY}, found {why!r}")
+        if kind not in (ZERO, LOAD, COPY, FREE, ALLOCATE):
+            raise TraceError(f"{self.path}: event: kind: expected 0 to 4, found {kind!r}")
         if not -1 <= layer < self.model.layers:
             raise TraceError(f"{self.path}: event: layer: expected -1 to {self.model.layers - 1}, found {layer}")
-        self.pending_events.append([int(layer), int(block), int(kind), int(source)])
+        why = WHY.index(why) if why in WHY else int(why)
+        self.pending_events.append([int(layer), int(block), int(kind), int(source), int(sequence), why])
 
-    def zero(self, layer, block):
-        self.event(ZERO, layer, block)
+    def zero(self, layer, block, **whose):
+        self.event(ZERO, layer, block, **whose)
 
-    def copy(self, layer, block, source):
-        self.event(COPY, layer, block, source)
+    def copy(self, layer, block, source, **whose):
+        self.event(COPY, layer, block, source, **whose)
 
-    def free(self, layer, block):
-        self.event(FREE, layer, block)
+    def free(self, layer, block, **whose):
+        self.event(FREE, layer, block, **whose)
 
-    def load(self, layer, block, recurrent, conv):
+    def allocate(self, block, sequence, why="none"):
+        """From here on the block is the sequence's, in every layer."""
+        self.event(ALLOCATE, -1, block, sequence=sequence, why=why)
+
+    def load(self, layer, block, recurrent, conv, **whose):
         """The block holds this state from the next step on: recurrent [HV, V, K], conv [W-1, dim]."""
         words_of_it = self.state(recurrent, conv, f"load of layer {layer} block {block}")
         self.append({"kind": "load"}, words_of_it)
-        self.event(LOAD, layer, block)
+        self.event(LOAD, layer, block, **whose)
 
     def snapshot(self, layer, block, recurrent, conv, step=None):
         """The state of a block after a step: the one written last, or `step` (it may be the next: then it counts once
@@ -155,16 +169,30 @@ class TraceWriter:
 
     # Steps.
 
-    def step(self, index, sequence, layers, path=0, token=None, position=None, extra=None):
+    def step(
+        self,
+        index,
+        sequence,
+        layers,
+        path=0,
+        token=None,
+        position=None,
+        extra=None,
+        draft=0,
+        source=None,
+        accepted=None,
+    ):
         """`index` [n] blocks, `sequence` [n] request ids (-1: inactive), n <= rows. A step of path 2 needs no
-        layers.
+        layers. `source` [n] (-1: the row's own block) and `accepted` [n] (0: none) belong to launches.
         """
         index = np.asarray(index, np.int32).ravel()
         n = len(index)
         where = f"{self.path}: step {self.steps}"
         self.check_index(index, n, where)
+        self.check_draft(int(draft), int(path), where)
         plan = [self.padded(index, self.model.padding(), np.int32), self.padded(sequence, -1, np.int64, n, where)]
-        plan += [self.padded(values, -1, np.int32, n, where) for values in (token, position) if values is not None]
+        for values, filler in ((token, -1), (position, -1), (source, -1), (accepted, 0)):
+            plan += [self.padded(values, filler, np.int32, n, where)] if values is not None else []
         arrays = []
         for layer in range(self.model.layers):
             arrays += self.layer_arrays(layer, layers[layer] if path != 2 or layers else None, n, where)
@@ -174,13 +202,24 @@ class TraceWriter:
             "path": int(path),
             "token": token is not None,
             "position": position is not None,
+            "draft": int(draft),
+            "source": source is not None,
+            "accepted": accepted is not None,
             "events": self.pending_events,
             "blocks": int(max(index, default=0)),
             "extra": [int((extra or {}).get(name, -1)) for name in self.extra],
         }
         self.append(head, plan + arrays)
-        self.pending_events = []
+        self.pending_events, self.last_draft = [], int(draft)
         self.steps += 1
+
+    def check_draft(self, draft, path, where):
+        if draft not in (0, self.last_draft + 1) or (draft and not self.steps):
+            raise TraceError(f"{where}: draft: expected 0 or {self.last_draft + 1}, found {draft}")
+        if draft and path != 1:
+            raise TraceError(f"{where}: draft {draft}: expected path 1, found {path}: a launch of several tokens is mixed")
+        if draft and self.pending_events:
+            raise TraceError(f"{where}: draft {draft}: expected no event within a launch, found {self.pending_events[0]}")
 
     def check_index(self, index, n, where):
         if n > self.rows:

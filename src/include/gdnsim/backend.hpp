@@ -15,6 +15,9 @@
 
 namespace gdnsim {
 
+struct NormArgs;
+struct NormOutputs;
+
 /// What to run: one layer of one step.
 struct StepArgs {
   int layer;
@@ -84,6 +87,11 @@ class Backend {
   /// A window of steps, with the bits of `step` one after another (which is what this default does). `steps` has one entry for
   /// each of them; `pool` ends as it is after the last.
   virtual void steps(const WindowArgs& args, Pool& pool, std::span<WindowStep> steps);
+  /// Normalises rows (norm.hpp): the decode step's norm, or the decoder's, by itself. Throws Error where the contract does not say
+  /// what its bits are, or the backend has none (which is this default).
+  virtual void norm(const NormArgs& args, NormOutputs& outputs);
+  /// Bytes a second that this device's memory gives a kernel that reads and writes every word once; 0: nobody measured it.
+  virtual double memory_rate() { return 0; }
 };
 
 /// True when this layer's gated norm can be computed: z, norm weight and eps are all there (rule N1).
@@ -93,6 +101,7 @@ struct BackendOptions {
   int threads = 0;          // golden: 0 takes what OpenMP gives
   int device = 0;           // cuda: which device
   std::string cpu_level{};  // golden: plain, sse2, avx2 or avx512; empty takes the best that the CPU has
+  bool poison = false;      // cuda: fills its outputs with ones before every step or norm, and watches what lies behind them
 };
 
 /// Factories, defined in golden/ and cuda/ and joined by linking. `make_cuda` throws Error with the reason when it cannot.

@@ -31,6 +31,16 @@ struct Near {
   std::vector<std::uint32_t> got, want;
 };
 
+/// A block's digest before or after one event of the stream (of A's, in a diff).
+struct EventPlace {
+  std::int64_t number = -1;
+  Event event{};
+  bool after = false;
+};
+
+/// "copy of block 1 to block 3", "zero of block 2"
+std::string event_text(const Event& event);
+
 /// The first divergence of a comparison. Absent places are -1.
 struct Divergence {
   std::int64_t step = -1;
@@ -49,13 +59,14 @@ struct Divergence {
   DiffClass kind = DiffClass::rounding;
   InputsMatched inputs = InputsMatched::unknown;
   Near near;
+  std::optional<EventPlace> event{};  // it is in a block's digest around this event, before any row of the step
 };
-/// Execution order: step, layer, tap, row, head, element; what belongs to no row comes after the rows.
+/// Execution order: step; its events; layer, tap, row, head, element; what belongs to no row comes after the rows.
 bool precedes(const Divergence& a, const Divergence& b);
 
 /// Compares what one layer produced, step by step, and keeps track of which blocks hold recorded bits.
 ///
-/// Call order within a step: `pin` for its events; `tap` and `state` in execution order; `step_done`; then `pin` again for the
+/// Call order within a step: `event`, then `pin`, for each of its events; `tap` and `state` in execution order; `step_done`; then `pin` again for the
 /// blocks whose state after the step is known to be the recorded one.
 class LayerComparer {
  public:
@@ -80,6 +91,8 @@ class LayerComparer {
              std::span<const std::byte> want_conv);
   /// One digest of a head's state (head >= 0) or of the conv state (head = -1) of a row's block.
   void digest(const StepPlan& plan, int row, std::int64_t head, std::uint64_t got, std::uint64_t want);
+  /// The block's digest before or after an event of the step. Returns whether both agree; true when it is not looked at.
+  bool event(const StepPlan& plan, const EventPlace& place, std::uint64_t got, std::uint64_t want);
   /// The digest of the layer's whole pool: the only witness of a write to a block that no row named.
   void pool_digest(const StepPlan& plan, std::uint64_t got, std::uint64_t want);
   /// Blocks written by the step's rows are no longer known.
@@ -106,6 +119,7 @@ class LayerComparer {
   Divergence place(Tap tap, const StepPlan& plan, int row, std::int32_t block) const;
   Divergence element(Divergence at, const TapShape& shape, std::span<const std::byte> got,
                      std::span<const std::byte> want, const WordRun& run) const;
+  InputsMatched inputs_of(const EventPlace& place) const;
   bool count_digest(Tap tap, const StepPlan& plan, bool equal);
 
   const Model& model_;
@@ -122,6 +136,7 @@ class LayerComparer {
   std::set<std::pair<Tap, int>> differ_;         // (tap, row) recorded and different in this step
   std::int64_t current_step_ = -1;
   bool events_seen_ = true;
+  bool event_began_equal_ = false;  // the block's digest before the event under way
   std::uint64_t digests_compared_ = 0, digests_differing_ = 0;
 };
 

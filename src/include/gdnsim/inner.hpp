@@ -29,4 +29,16 @@ struct InnerValue {
 std::vector<InnerValue> inner_values(Stream& stream, Recording& recording, Backend& backend,
                                      const ReplayResult& result);
 
+/// Who wrote last what the operation of a divergence read.
+struct LastWriter {
+  std::int32_t block = -1;  // that it read
+  std::int64_t step = -1;   // the write: before this step (an event) or in it (a row); -1: nobody had written it
+  std::int64_t event = -1;  // an event of the stream, or
+  std::int64_t row = -1;    // a row of that step, and its
+  std::int64_t sequence = -1;
+  std::string says;  // "block 3, which the row went on from, was last written by row 0 of step 4, sequence 7"
+};
+/// By the stream's plans and events, in the layer of the divergence. Nothing where it names no block.
+std::optional<LastWriter> last_writer(const Stream& stream, const Divergence& at);
+
 }  // namespace gdnsim

@@ -31,12 +31,14 @@ struct BlockLife {
   std::int64_t written_step = -1;   // the last write: before this step (an event) or in it (a row); -1: never
   std::int64_t written_event = -1;  // by this event of the stream, else by a row
   std::int64_t written_by = -1;     // that row's sequence
+  std::int64_t written_row = -1;    // and its place in the batch
 };
 
 class Lifecycle {
  public:
-  /// `where` opens each line of refusal. The stream outlives this.
-  Lifecycle(const Stream& stream, std::string where);
+  /// `where` opens each line of refusal. The stream outlives this. `layer`: what happens to blocks in that layer, where an event
+  /// of another fills nothing; -1: in any.
+  Lifecycle(const Stream& stream, std::string where, int layer = -1);
 
   /// Applies one event; `number` is its place in the stream. Throws Error for what cannot be.
   void event(const Event& event, std::int64_t number);
@@ -49,7 +51,7 @@ class Lifecycle {
   const BlockLife& life(std::int32_t block) const;
   /// "block 3: sequence 7, recurrent at position 12, conv at position 12"
   std::string describe(std::int32_t block) const;
-  /// "event 4 (copy of block 1) at step 1", "sequence 7 at step 0 (freed at step 1)", "nobody"
+  /// "event 4 (copy of block 1) at step 1", "row 0 of step 0, sequence 7 (freed at step 1)", "nobody"
   std::string last_writer(std::int32_t block) const;
 
   /// What a fault does that moves one state without the other.
@@ -91,6 +93,7 @@ class Lifecycle {
 
   const Stream& stream_;
   const std::string where_;
+  const int layer_;
   const bool owned_, strict_;  // the stream says whose blocks are; it says all it means
   std::int64_t next_step_ = 0;
   std::size_t next_event_ = 0;
@@ -101,7 +104,8 @@ class Lifecycle {
   StepPlan before_;                              // the step before: a draft goes on from it
 };
 
-/// Goes through the whole stream; throws Error for the first thing that cannot be.
+/// Goes through the whole stream, each layer's own life where events name layers; throws Error for the first thing that cannot
+/// be.
 void require_life(const Stream& stream, const std::string& where);
 
 }  // namespace gdnsim

@@ -54,6 +54,7 @@ std::vector<Event> events_of(const Stream& stream, std::int64_t first_step, std:
 /// A block's digests around one event; 0 for a layer that the event does not name.
 struct EventDigests {
   std::uint64_t before = 0, after = 0;
+  bool operator==(const EventDigests&) const = default;
 };
 
 /// Bytes the finished file will take, to be shown before the run; exact but for a few pages of metadata.

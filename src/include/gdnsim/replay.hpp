@@ -13,6 +13,7 @@
 #include "gdnsim/contract.hpp"
 #include "gdnsim/recording.hpp"
 #include "gdnsim/slice.hpp"
+#include "gdnsim/spread.hpp"
 
 namespace gdnsim {
 
@@ -32,6 +33,8 @@ struct Comparison {
   std::uint64_t compared() const;
   std::uint64_t differing() const;
   void add(const LayerComparer& layer);
+  /// What was found in other layers; `note` is not taken over.
+  void add(const Comparison& other);
 };
 
 enum class Verdict : std::uint8_t { match, diverged, inconclusive };
@@ -57,6 +60,7 @@ struct ReplayOptions {
   std::optional<ContractSet> contracts;  // absent: choose among the presets
   std::string contracts_from;            // how the given contracts were named: "--contract golden", "the log"
   std::function<void(std::int64_t done, std::int64_t total)> progress;
+  Spread* spread = nullptr;  // its ranks share the layers, and all get the whole result
 };
 
 struct ReplayResult {

@@ -3,6 +3,7 @@
 #pragma once
 
 #include <nlohmann/json_fwd.hpp>
+#include <optional>
 #include <ostream>
 #include <string>
 #include <vector>
@@ -27,6 +28,7 @@ struct Report {
   bool has_contract = false;
   Comparison carried, local;          // diff uses `carried` alone
   std::vector<InnerValue> inner;      // inside the step of the first divergence, at its place
+  std::optional<LastWriter> writer;   // of what the operation of the first divergence read (explain)
   bool searched = false;              // were mechanisms looked for? (explain)
   std::vector<Mechanism> mechanisms;  // what was found, `unexplained` included
   std::vector<std::string> tried;     // what was re-run in the search
