@@ -15,12 +15,20 @@ Sample::Sample(const std::string& file) : name(std::filesystem::path(file).stem(
   const auto trace = open_trace(file);
   stream = std::make_unique<MemoryStream>(*trace);
   recording = std::make_unique<MemoryRecording>(*trace);
-  const bool mixed = name.find("mixed") != std::string::npos, golden = name.find("golden") != std::string::npos;
-  contracts = contract_set(golden ? "golden" : mixed ? "triton-sm90-mixed" : "triton-sm90");
-  second = std::make_unique<SecondRun>(*stream, *recording,
-                                       golden  ? second::Rules::golden
-                                       : mixed ? second::Rules::triton_sm90_mixed
-                                               : second::Rules::triton_sm90);
+  using second::Rules;
+  const auto has = [&](const char* part) { return name.find(part) != std::string::npos; };
+  const auto are = [&](const char* words, Rules decode, Rules mixed) {
+    contracts = load_contracts(words);
+    second = std::make_unique<SecondRun>(*stream, *recording, decode, mixed);
+  };
+  if (has("vllm"))  // of each step it says which kernel it took
+    are("triton-sm90+triton-sm90-mixed-gating", Rules::triton_sm90, Rules::triton_sm90_mixed_gating);
+  else if (has("golden"))
+    are("golden", Rules::golden, Rules::golden);
+  else if (has("mixed"))
+    are("triton-sm90-mixed", Rules::triton_sm90_mixed, Rules::triton_sm90_mixed);
+  else
+    are("triton-sm90", Rules::triton_sm90, Rules::triton_sm90);
 }
 
 std::vector<Sample> load_samples(const std::string& folder) {

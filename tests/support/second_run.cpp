@@ -22,8 +22,8 @@ std::vector<Change> SecondRun::step(Stream& stream, int layer, std::int64_t step
   for (std::size_t row = 0; row < plan.source.size(); ++row)
     if (plan.block[row] >= 0 && plan.source[row] >= 0) blocks.at(plan.block[row]) = blocks.at(plan.source[row]);
   stream.inputs(step, layer, inputs);
-  const second::Taps taps =
-      second::step(model, stream.params(layer), rules_, plan, inputs, blocks.all, second::Mistake::none, &blocks.held);
+  const second::Taps taps = second::step(model, stream.params(layer), plan.path == Path::mixed ? mixed_ : decode_, plan,
+                                         inputs, blocks.all, second::Mistake::none, &blocks.held);
   std::vector<Change> changes;
   for (std::size_t t = 0; t < kTaps; ++t)
     if (const Tap tap = static_cast<Tap>(t); recording_.all_taps.has(tap))

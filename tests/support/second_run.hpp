@@ -14,8 +14,9 @@ namespace gdnsim::test {
 /// Runs one layer with the second implementation and finds the first word that differs from the recording.
 class SecondRun {
  public:
-  SecondRun(MemoryStream& stream, MemoryRecording& recording, second::Rules rules)
-      : stream_(stream), recording_(recording), rules_(rules) {}
+  /// `mixed`: the rules of steps that share their launch with a prefill.
+  SecondRun(MemoryStream& stream, MemoryRecording& recording, second::Rules decode, second::Rules mixed)
+      : stream_(stream), recording_(recording), decode_(decode), mixed_(mixed) {}
   /// Starts before `from`, with the blocks that the unmutated stream gives there.
   std::optional<Change> first_difference(MutatedStream& stream, int layer, std::int64_t from);
   /// How many recorded words the unmutated stream does not give.
@@ -34,7 +35,7 @@ class SecondRun {
 
   MemoryStream& stream_;
   MemoryRecording& recording_;
-  const second::Rules rules_;
+  const second::Rules decode_, mixed_;
   std::map<std::pair<int, std::int64_t>, Blocks> before_;  // (layer, step)
   std::uint64_t differing_ = 0;                            // in the steps run for `before_`
 };
