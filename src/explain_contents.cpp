@@ -199,8 +199,13 @@ std::string left_by(const Stream& stream, const Event& event, std::int64_t at, i
   std::int64_t first = at;
   while (first > 0 && events[static_cast<std::size_t>(first - 1)].step == event.step) --first;
   for (std::int64_t i = first; i < at; ++i) life.event(events[static_cast<std::size_t>(i)], i);
-  const bool fresh = life.life(event.block).written_step < 0;
-  return fresh ? ": nothing had written it before" : ": the last writer was " + life.last_writer(event.block);
+  const BlockLife& block = life.life(event.block);
+  if (block.written_step < 0) return ": nothing had written it before";
+  const Event* writer = block.written_event < 0 ? nullptr : &events[static_cast<std::size_t>(block.written_event)];
+  // Events that name a layer come once for each: without the number, layers that show the same say the same.
+  if (writer != nullptr && writer->layer >= 0)
+    return ": the last writer was a " + std::string(name_of(writer->kind)) + " at step " + std::to_string(writer->step);
+  return ": the last writer was " + life.last_writer(event.block);
 }
 
 /// The last row that wrote a copy's source before it, and how many tokens the source then stood for.
