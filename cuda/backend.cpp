@@ -6,9 +6,11 @@
 #include "device_pool.hpp"
 #include "gdnsim/backend.hpp"
 #include "gdnsim/error.hpp"
+#include "gdnsim/order.hpp"
 #include "kernels.hpp"
 #include "layer.hpp"
 #include "limits.hpp"
+#include "norm_rows.hpp"
 #include "step_run.hpp"
 #include "variants.hpp"
 #include "window_run.hpp"
@@ -18,26 +20,18 @@ namespace {
 
 using namespace cuda;
 
-constexpr int kWindow = 64;  // steps that are worth while at once
-
-/// Within a launch a state goes on unrounded (rule A9); these kernels store it, rounded, after every step.
-[[noreturn]] void refuse_launch(std::int64_t step) {
-  throw error("cuda: step ", step,
-              " is part of a launch of several candidate tokens, between which a bf16 state goes on unrounded: "
-              "this backend cannot; take --backend golden");
-}
-
-/// Before anything is computed.
-void refuse_launches(const Stream& stream) {
-  for (std::int64_t step = 0; stream.version() > 1 && step < stream.steps(); ++step)
-    if (stream.plan(step).in_launch()) refuse_launch(step);
-}
+// Steps that are worth while at once: of one row this many, of more rows fewer, for inputs and outputs travel meanwhile.
+constexpr int kWindow = 256, kShortest = 64;
 
 class Cuda final : public Backend {
  public:
   /// `held_to`: a variant's name, or empty for the fastest that can run each step. `window_bytes`: as WindowRun means it.
   explicit Cuda(int device, std::string_view held_to = {}, bool poison = false, std::size_t window_bytes = 0)
-      : device_(open_device(device)), held_to_(held_to), step_(device_, held_to, poison), window_(window_bytes) {
+      : device_(open_device(device)),
+        held_to_(held_to),
+        step_(device_, held_to, poison),
+        window_(window_bytes),
+        norm_(held_to, poison) {
     if (!held_to.empty()) variant(held_to);
     if (held_to == "streamed" && device_.major < 9)
       throw error("cuda: variant streamed: expected a device of sm_90 or later; found sm_", device_.major,
@@ -54,8 +48,7 @@ class Cuda final : public Backend {
   void prepare(const Stream& stream, const std::vector<int>& layers) override {
     use();
     model_ = stream.model();
-    if (model_.state_dtype == DType::bf16) refuse_launches(stream);
-    layers_.clear();
+    layers_.clear(), held_.clear();
     step_.forget();
     for (int layer : layers) layers_.try_emplace(layer, stream.params(layer), has_norm(stream, layer));
   }
@@ -83,15 +76,16 @@ class Cuda final : public Backend {
     const Layer& layer = layer_of(args.layer);
     use();
     if (const std::string reason = refuses(args.contract); !reason.empty()) throw Error(reason);
-    if (args.plan.in_launch() && (model_.state_dtype == DType::bf16 || args.contract.state_store == StateStore::bf16))
-      refuse_launch(args.plan.step);
+    const bool own_launch = !launches_its_rows(args.contract, args.plan);
+    const Contract launched = own_launch ? for_launch(args.contract, args.plan.norm_rows(model_.HV)) : Contract{};
     step_.run({model_,
-               args.contract,
+               own_launch ? launched : args.contract,
                layer.pointers(),
                {mine.recurrent(args.layer), mine.conv(args.layer)},
                layer.norm,
                outputs.want,
-               args.plan.rows()},
+               args.plan.rows(),
+               held_of(args)},
               args.plan.block, args.inputs, outputs);
     mine.changed(args.layer, args.plan.block);
   }
@@ -110,7 +104,10 @@ class Cuda final : public Backend {
     if (steps.empty()) return;
     use();
     const bool one_by_one = !held_to_.empty() && held_to_ != "resident";
-    const std::string why = one_by_one ? held_to_ : window_refuses(model_, args, wanted(steps));
+    std::string why = one_by_one ? held_to_ : window_refuses(model_, args, wanted(steps));
+    for (const StepPlan& plan : args.plans)
+      if (why.empty() && !launches_its_rows(args.contracts.of(plan.path), plan))
+        why = "a norm whose launch had other rows than the step";
     if (held_to_ == "resident" && !why.empty()) throw error("cuda: variant ", held_to_, ": refused because of ", why);
     if (!why.empty()) return Backend::steps(args, pool, steps);
     for (const StepPlan& plan : args.plans)
@@ -118,8 +115,29 @@ class Cuda final : public Backend {
     run_windows(args, layer, mine, steps);
   }
 
+  void norm(const NormArgs& args, NormOutputs& outputs) override {
+    require_defined(args);
+    use();
+    if (const std::string reason = refuses(args.contract); !reason.empty()) throw Error(reason);
+    norm_.run(args, outputs);
+  }
+
+  double memory_rate() override {
+    use();
+    if (memory_rate_ == 0) memory_rate_ = measured_memory_rate();
+    return memory_rate_;
+  }
+
  private:
   void use() const { GDNSIM_CUDA(cudaSetDevice(device_.number)); }
+
+  /// False where lanes `by-rows` are others in the engine's launch than in one of the step's rows.
+  bool launches_its_rows(const Contract& contract, const StepPlan& plan) const {
+    if (plan.launch_tokens == 0 || contract.norm_dot.lane != Lane::by_rows) return true;
+    const int all = contract.multiprocessors;
+    return (rows_per_block(plan.norm_rows(model_.HV), all) == 1) ==
+           (rows_per_block(std::int64_t{plan.rows()} * model_.HV, all) == 1);
+  }
 
   DevicePool& pool_of(Pool& pool) const {
     auto* mine = dynamic_cast<DevicePool*>(&pool);
@@ -129,6 +147,14 @@ class Cuda final : public Backend {
   const Layer& layer_of(int layer) const {
     GDNSIM_CHECK(layers_.contains(layer));
     return layers_.at(layer);
+  }
+
+  /// What the rows of a launch hold between its drafts, by row number: memory for it lasts as long as the stream.
+  HeldState held_of(const StepArgs& args) {
+    if (!args.plan.in_launch() || !store_rounds(model_, args.contract)) return {};
+    Buffer& states = held_[args.layer];
+    states.resize(static_cast<std::size_t>(args.plan.rows() * model_.state_elements()) * sizeof(float));
+    return {states.as<float>(), args.plan.draft > 0, !args.plan.last_draft};
   }
 
   /// As many at once as are worth while and as the memory is enough for.
@@ -141,7 +167,8 @@ class Cuda final : public Backend {
       const auto job = [&](const WindowArgs& part) -> WindowJob {
         return {model_, part, layer.pointers(), layer.norm, device_.multiprocessors};
       };
-      const std::size_t most = std::min<std::size_t>(kWindow, steps.size() - first);
+      const int worth = std::clamp(kWindow / std::max(args.plans[first].rows(), 1), kShortest, kWindow);
+      const std::size_t most = std::min<std::size_t>(static_cast<std::size_t>(worth), steps.size() - first);
       const WindowArgs longest = slice(most);
       count = window_.steps_that_fit(job(longest), most);
       const WindowArgs part = slice(count);
@@ -162,8 +189,11 @@ class Cuda final : public Backend {
   mutable std::optional<Fingerprint> fingerprint_;  // asked of the device once
   Model model_;
   std::map<int, Layer> layers_;
+  std::map<int, Buffer> held_;  // by layer: f32 [B, HV, V, K] between the drafts of a launch
   StepRun step_;
   WindowRun window_;
+  NormRun norm_;
+  double memory_rate_ = 0;  // measured once
 };
 
 }  // namespace
@@ -176,6 +206,8 @@ std::unique_ptr<Backend> cuda::make_limited(const BackendOptions& options, std::
   return std::make_unique<Cuda>(options.device, "resident", false, window_bytes);
 }
 
-std::unique_ptr<Backend> make_cuda(const BackendOptions& options) { return std::make_unique<Cuda>(options.device); }
+std::unique_ptr<Backend> make_cuda(const BackendOptions& options) {
+  return std::make_unique<Cuda>(options.device, "", options.poison);
+}
 
 }  // namespace gdnsim

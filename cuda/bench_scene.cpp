@@ -10,8 +10,10 @@ namespace gdnsim::cuda {
 namespace {
 
 constexpr int kWindowRows = 2048;     // of all steps of a window, about
+constexpr int kMostSteps = 256;       // of a window
 constexpr std::size_t kSingle = 2;    // steps one by one, before the window that is compared
 constexpr std::size_t kCompared = 4;  // steps in it
+constexpr int kLooked = 16;           // states of a step that are compared, about: the outputs are all
 const TapSet kTapsOut{Tap::conv_out, Tap::core_out, Tap::norm_out};
 
 std::unique_ptr<Stream> stream_of(const Model& model, int rows, int steps) {
@@ -36,13 +38,15 @@ BenchInputs::BenchInputs(const BenchOptions& options, DType state, int rows)
     : options_(options),
       model_(bench_model(rows, state)),
       rows_(rows),
-      stream_(stream_of(model_, rows, std::clamp(kWindowRows / rows, static_cast<int>(kSingle + kCompared), 64))) {
+      stream_(
+          stream_of(model_, rows, std::clamp(kWindowRows / rows, static_cast<int>(kSingle + kCompared), kMostSteps))) {
   inputs.resize(static_cast<std::size_t>(stream_->steps()));
   for (std::size_t step = 0; step < inputs.size(); ++step) {
     plans.push_back(stream_->plan(static_cast<std::int64_t>(step)));
     stream_->inputs(static_cast<std::int64_t>(step), 0, inputs[step]);
     std::vector<Look>& all = looks.emplace_back();
-    for (const std::int32_t block : plans.back().block) all.push_back({block, false});
+    for (int row = 0; row < rows; row += 1 + rows / kLooked)
+      all.push_back({plans.back().block[static_cast<std::size_t>(row)], false});
   }
 }
 
@@ -59,8 +63,18 @@ WindowArgs BenchInputs::window(std::size_t first, std::size_t count) const {
 }
 
 void BenchInputs::fill(Pool& pool) const {
-  for (const Event& event : stream_->events())
-    if (event.step == 0) pool.apply(event, 0, *stream_);
+  for (const Event& event : stream_->events()) {
+    if (event.step != 0) continue;
+    if (event.kind != EventKind::load) {
+      pool.apply(event, 0, *stream_);
+      continue;
+    }
+    const std::int32_t source = event.source % kLooked;  // few different ones: making them takes its time
+    const auto [loaded, is_new] = loaded_.try_emplace(source);
+    auto& [recurrent, conv] = loaded->second;
+    if (is_new) stream_->load_row(source, recurrent, conv);
+    pool.write(0, event.block, recurrent, conv);
+  }
 }
 
 std::vector<WindowStep> BenchInputs::run(Backend& backend, Pool& pool) const {

@@ -1,6 +1,7 @@
 // What the bench of the CUDA kernels runs: the inputs of some steps of one layer, and what golden makes of the first of them.
 #pragma once
 
+#include <map>
 #include <memory>
 #include <string>
 #include <vector>
@@ -41,6 +42,7 @@ class BenchInputs {
   const int rows_;
   std::unique_ptr<Stream> stream_;
   std::vector<WindowStep> expected_;
+  mutable std::map<std::int32_t, std::pair<Bytes, Bytes>> loaded_;  // rows of states that blocks begin with
 };
 
 }  // namespace gdnsim::cuda

@@ -146,19 +146,24 @@ __device__ inline void let_next_grid_begin() {
 
 /// Launches a kernel that calls `wait_for_previous_grid` before it touches what the kernel before it touches.
 template <class Argument>
-void launch_early(void (*kernel)(Argument), std::int64_t blocks, int threads, std::size_t shared, CUstream_st* stream,
+void launch_early(void (*kernel)(Argument), dim3 grid, int threads, std::size_t shared, CUstream_st* stream,
                   const Argument& argument) {
   cudaLaunchAttribute early{};
   early.id = cudaLaunchAttributeProgrammaticStreamSerialization;
   early.val.programmaticStreamSerializationAllowed = 1;
   cudaLaunchConfig_t config{};
-  config.gridDim = dim3(static_cast<unsigned>(blocks));
+  config.gridDim = grid;
   config.blockDim = dim3(static_cast<unsigned>(threads));
   config.dynamicSmemBytes = shared;
   config.stream = stream;
   config.attrs = &early;
   config.numAttrs = 1;
   GDNSIM_CUDA(cudaLaunchKernelEx(&config, kernel, argument));
+}
+template <class Argument>
+void launch_early(void (*kernel)(Argument), std::int64_t blocks, int threads, std::size_t shared, CUstream_st* stream,
+                  const Argument& argument) {
+  launch_early(kernel, dim3(static_cast<unsigned>(blocks)), threads, shared, stream, argument);
 }
 
 }  // namespace gdnsim::cuda

@@ -3,6 +3,8 @@
 // order of their addresses by warps that wait for nobody: that is what this memory likes best (stream_rate.cu). Same bits as
 // the fused kernel, which is quicker with few rows.
 
+#include <bit>
+
 #include "bulk.cuh"
 #include "fused.hpp"
 #include "head_norm.cuh"
@@ -23,6 +25,18 @@ __device__ std::uint16_t* values_of(const StepView& s, std::int64_t row) {
   if (s.out.conv_out == nullptr) return reinterpret_cast<std::uint16_t*>(s.out.u) + row * s.shape.HV * s.shape.V;
   return static_cast<std::uint16_t*>(s.out.conv_out) + row * s.shape.dim + 2LL * s.shape.H * K;
 }
+
+/// Windows that stay in the cache until the next step.
+struct StayingConv : QuadConv {
+  __device__ void ask_window(const StepView& s, std::int64_t block, std::int64_t at) {
+#pragma unroll
+    for (int j = 0; j < kTaps - 1; ++j) column[j] = load_staying(pool(s, block, j, at), staying_policy());
+  }
+  __device__ void roll(const StepView& s, std::int64_t block, std::int64_t at) const {
+#pragma unroll
+    for (int j = 0; j < kTaps - 1; ++j) store_staying(pool(s, block, j, at), column[j + 1], staying_policy());
+  }
+};
 
 /// One warp: 128 channels of the conv, a head of q or k or as much of v.
 template <Book book, class Conv>
@@ -45,7 +59,8 @@ __device__ void make_channels(const FusedView& f, std::int64_t row, int part) {
   if (s.out.conv_out != nullptr)
     *reinterpret_cast<uint2*>(static_cast<std::uint16_t*>(s.out.conv_out) + row * s.shape.dim + at) = out;
   if (at >= first_value) {
-    if (s.out.conv_out == nullptr) *reinterpret_cast<uint2*>(values_of(s, row) + (at - first_value)) = out;
+    if (s.out.conv_out == nullptr)
+      store_staying(reinterpret_cast<uint2*>(values_of(s, row) + (at - first_value)), out, staying_policy());
     return;
   }
   if (block < 0) return;
@@ -53,7 +68,7 @@ __device__ void make_channels(const FusedView& f, std::int64_t row, int part) {
   float x[kQuad] = {bf16_low(out.x), bf16_high(out.x), bf16_low(out.y), bf16_high(out.y)};
   norm_head<book>(s, f.mixed, is_q, x);
   float* to = (is_q ? s.out.q : s.out.k) + (row * s.shape.H + (is_q ? part : part - s.shape.H)) * K;
-  reinterpret_cast<float4*>(to)[lane_id()] = {x[0], x[1], x[2], x[3]};
+  store_staying(reinterpret_cast<uint4*>(to) + lane_id(), pack<DType::f32>(x), staying_policy());
 }
 
 /// One warp: decay and beta of 32 value heads.
@@ -80,23 +95,24 @@ __host__ __device__ constexpr int all_parts(const Shape& shape) {
 /// The next grid may begin when the last blocks of this one know that the grid before has ended: so it may read the pool.
 template <Book book, class Conv>
 __global__ void __launch_bounds__(kPrepareWarps* kWarp) streamed_prepare_kernel(const __grid_constant__ FusedView f) {
-  const unsigned parts = all_parts(f.step.shape), warp = blockIdx.x * kPrepareWarps + threadIdx.x / kWarp;
-  const unsigned row = warp / parts;
-  const int part = static_cast<int>(warp - row * parts), channels = channel_parts(f.step.shape);
-  if (row >= f.step.shape.rows) return;
+  const int part = static_cast<int>(blockIdx.x * kPrepareWarps + threadIdx.x / kWarp),
+            channels = channel_parts(f.step.shape);
+  const std::int64_t row = blockIdx.y;
+  if (part >= all_parts(f.step.shape)) return;
   part < channels ? make_channels<book, Conv>(f, row, part) : make_gates<book>(f, row, (part - channels) * kWarp);
 }
 
 // ---- the recurrence ----
 
-constexpr int kSets = 2;
+constexpr int kRows = 4;  // that a warp folds together
 
-/// What a warp takes: four kilobytes, two times four rows of 512 or eight of 256 bytes.
+/// What a block takes: four kilobytes, eight rows of 512 bytes by two warps or sixteen of 256 by one.
 template <Book book, DType type>
 struct Tile {
   using L = Layout<type, K>;
   using Dot = RowDot<book, type, K>;
-  static constexpr int kTile = kSets * kRows * L::kAside;
+  static constexpr int kWarps = type == DType::f32 ? 2 : 1, kSets = 2 / kWarps;
+  static constexpr int kTile = kSets * kRows * L::kAside;  // rows of a warp
   static constexpr int kStride = L::kAside * L::kVectors;  // from a lane's vector to its next
 
   /// This lane's vectors of a tile, from its first on.
@@ -109,12 +125,16 @@ struct Tile {
   static __device__ void load_key(const float* key, float (&to)[L::kEach]) {
 #pragma unroll
     for (int i = 0; i < L::kEach / 4; ++i) {
-      const float4 quad = reinterpret_cast<const float4*>(key + L::element(0))[i];
-      to[4 * i] = quad.x, to[4 * i + 1] = quad.y, to[4 * i + 2] = quad.z, to[4 * i + 3] = quad.w;
+      float quad[4];
+      unpack<DType::f32>(load_staying(reinterpret_cast<const uint4*>(key + L::element(0)) + i, staying_policy()), quad);
+#pragma unroll
+      for (int j = 0; j < 4; ++j) to[4 * i + j] = quad[j];
     }
   }
   /// The row, within a set, whose sums this lane has.
-  static __device__ int row_of(int set) { return (set * kRows + folded_row(Dot::kMask)) * L::kAside + L::aside(); }
+  static __device__ int row_of(int set) {
+    return (set * kRows + folded_row<kRows>(Dot::kMask)) * L::kAside + L::aside();
+  }
 
   /// One set of rows, stored where it came from. Returns core_out of the lane's row.
   static __device__ float step(const uint4 (&words)[kRows], uint4* to, const float (&k)[L::kEach],
@@ -129,29 +149,33 @@ struct Tile {
     const float u = __fmul_rn(__fsub_rn(v, Dot::of(S, k)), beta);
 #pragma unroll
     for (int r = 0; r < kRows; ++r) {
-      const float row_u = of_row(u, r, Dot::kMask, L::kThreads);
+      const float row_u = of_row<kRows>(u, r, Dot::kMask, L::kThreads);
 #pragma unroll
       for (int i = 0; i < L::kEach; ++i) S[r][i] = updated<book>(k[i], row_u, S[r][i]);
-      __stcs(to + r * kStride, pack<type>(S[r]));
+      __stcg(to + r * kStride, pack<type>(S[r]));
     }
     return Dot::of(S, q);
   }
 };
 
-/// Blocks of one warp each that a multiprocessor has at a time: as many as there are registers for.
+/// Blocks that a multiprocessor has at a time: as many as there are registers for.
 template <Book book, DType type>
-constexpr int kBlocks = type == DType::f32     ? 24
-                        : book == Book::triton ? 20
-                                               : 16;
+constexpr int kBlocks = type == DType::f32&& book == Book::triton    ? 24
+                        : type == DType::bf16&& book == Book::golden ? 16
+                                                                     : 20;
 
 template <Book book, DType type>
-__global__ void __launch_bounds__(kWarp, kBlocks<book, type>) streamed_kernel(const __grid_constant__ FusedView f) {
+__global__ void __launch_bounds__(Tile<book, type>::kWarps* kWarp, kBlocks<book, type>)
+    streamed_kernel(const __grid_constant__ FusedView f) {
   using T = Tile<book, type>;
   using L = typename T::L;
+  constexpr int kSets = T::kSets;
   const StepView& s = f.step;
-  const unsigned tiles = s.shape.V / T::kTile, head = blockIdx.x / tiles, row = head / s.shape.HV;
-  const unsigned hv = head - row * s.shape.HV;
-  const int first = static_cast<int>(blockIdx.x - head * tiles) * T::kTile;
+  // No division: tiles are a power of two, and what shares a key head lies side by side.
+  const int h = static_cast<int>(blockIdx.y), hv = h * f.sharing + static_cast<int>(blockIdx.x >> f.tile_bits);
+  const int tile = static_cast<int>(blockIdx.x & ((1u << f.tile_bits) - 1));
+  const int first = (tile * T::kWarps + static_cast<int>(threadIdx.x) / kWarp) * T::kTile;
+  const std::int64_t row = blockIdx.z, head = row * s.shape.HV + hv;
   const std::int64_t block = s.in.block[row];
   let_next_grid_begin();
   uint4* words =
@@ -160,9 +184,9 @@ __global__ void __launch_bounds__(kWarp, kBlocks<book, type>) streamed_kernel(co
   if (block >= 0) T::load(words, mine);  // the grid before does not touch it, and the one before that has ended
   wait_for_previous_grid();
 
-  const std::int64_t key = (1LL * row * s.shape.H + hv / (s.shape.HV / s.shape.H)) * K;
+  const std::int64_t key = (row * s.shape.H + h) * K;
   const std::uint16_t* values = values_of(s, row) + hv * s.shape.V + first;
-  auto* core_out = static_cast<std::uint16_t*>(s.out.core_out) + 1LL * head * s.shape.V + first;
+  auto* core_out = static_cast<std::uint16_t*>(s.out.core_out) + head * s.shape.V + first;
   float k[L::kEach], q[L::kEach], decay = 0, beta = 0;
   if (block >= 0) {
     T::load_key(s.out.k + key, k), T::load_key(s.out.q + key, q);
@@ -174,27 +198,31 @@ __global__ void __launch_bounds__(kWarp, kBlocks<book, type>) streamed_kernel(co
     if (block >= 0)
       out = T::step(mine[set], words + set * kRows * T::kStride, k, q, f32_from_bf16(values[T::row_of(set)]), decay,
                     beta);
-    if (speaks_for_row(T::Dot::kMask, L::kThreads)) core_out[T::row_of(set)] = bf16_word(out);
+    if (speaks_for_row<kRows>(T::Dot::kMask, L::kThreads)) core_out[T::row_of(set)] = bf16_word(out);
   }
 }
 
 // ---- launching ----
 
 template <Book book, DType type>
-void launch_recurrence(const FusedView& f) {
+void launch_recurrence(FusedView f) {
+  using T = Tile<book, type>;
   const Shape& shape = f.step.shape;
-  launch_early(+streamed_kernel<book, type>, shape.rows * shape.HV * (shape.V / Tile<book, type>::kTile), kWarp, 0,
-               f.step.stream, f);
+  const auto tiles = static_cast<unsigned>(shape.V / (T::kWarps * T::kTile));
+  f.sharing = shape.HV / shape.H, f.tile_bits = std::countr_zero(tiles);
+  const dim3 grid(tiles * static_cast<unsigned>(f.sharing), shape.H, static_cast<unsigned>(shape.rows));
+  launch_early(+streamed_kernel<book, type>, grid, T::kWarps * kWarp, 0, f.step.stream, f);
 }
 
 template <Book book>
 void launch_prepare(const FusedView& f) {
   const Shape& shape = f.step.shape;
-  const std::int64_t warps = shape.rows * all_parts(shape), blocks = (warps + kPrepareWarps - 1) / kPrepareWarps;
+  const dim3 grid((all_parts(shape) + kPrepareWarps - 1) / kPrepareWarps, static_cast<unsigned>(shape.rows));
   const auto kernel = shape.conv_type == DType::f32 ? streamed_prepare_kernel<book, AnyConv<DType::f32>>
-                      : shape.W == QuadConv::kTaps  ? streamed_prepare_kernel<book, QuadConv>
-                                                    : streamed_prepare_kernel<book, AnyConv<DType::bf16>>;
-  launch_early(kernel, blocks, kPrepareWarps * kWarp, 0, f.step.stream, f);
+                      : shape.W != QuadConv::kTaps  ? streamed_prepare_kernel<book, AnyConv<DType::bf16>>
+                      : f.windows_stay              ? streamed_prepare_kernel<book, StayingConv>
+                                                    : streamed_prepare_kernel<book, QuadConv>;
+  launch_early(kernel, grid, kPrepareWarps * kWarp, 0, f.step.stream, f);
 }
 
 template <Book book>
@@ -207,7 +235,11 @@ void launch_both(const FusedView& f) {
 }  // namespace
 
 /// Where it is quicker than the fused kernel, as measured on an H200: from one row of 32 heads on.
-bool streams(const Shape& shape, int major) { return major >= 9 && shape.K == K; }
+bool streams(const Shape& shape, int major) { return major >= 9 && shape.K == K && shape.rows <= kMostStreamed; }
+
+bool windows_stay(const Shape& shape, std::size_t cache_bytes) {
+  return static_cast<std::size_t>(shape.rows * (shape.W - 1) * shape.dim) * size_of(shape.conv_type) <= cache_bytes / 8;
+}
 
 void launch_streamed(const FusedView& f) {
   if (f.step.shape.rows == 0) return;

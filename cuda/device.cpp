@@ -2,6 +2,7 @@
 
 #include <utility>
 
+#include "gdnsim/devices.hpp"
 #include "gdnsim/error.hpp"
 #include "kernels.hpp"
 
@@ -135,3 +136,10 @@ void Buffer::download(Bytes& to, std::size_t bytes) const {
 }
 
 }  // namespace gdnsim::cuda
+
+int gdnsim::cuda_devices() {
+  int count = 0;
+  if (cudaGetDeviceCount(&count) == cudaSuccess) return count;
+  cudaGetLastError();  // who wants a device is told why there is none
+  return 0;
+}

@@ -1,4 +1,4 @@
-// Dot products of four rows at a time by one warp, in the presets' orders (docs/arithmetic.md, rules D1-D6).
+// Dot products of some rows at a time by one warp, in the presets' orders (docs/arithmetic.md, rules D1-D6).
 //
 // A butterfly sums x[j] + x[j ^ w] in every lane, although half of the lanes hold the other half's sums. So an exchange of
 // two rows costs one shuffle: the lower lanes keep the near row and get its other half, the upper lanes the far row. Adding
@@ -11,8 +11,6 @@
 namespace gdnsim::cuda {
 
 inline constexpr unsigned kAllLanes = 0xFFFFFFFFu;
-inline constexpr int kRows = 4;  // that a warp folds together
-
 __device__ inline int lane_id() { return static_cast<int>(threadIdx.x) % kWarp; }
 __device__ inline float exchanged(float x, int mask) { return __shfl_xor_sync(kAllLanes, x, mask); }
 
@@ -41,26 +39,40 @@ __device__ inline void fold(const float (&near)[N], const float (&far)[N], int m
   for (int i = 0; i < N; ++i) sum[i] = __fadd_rn(upper ? far[i] : near[i], exchanged(upper ? near[i] : far[i], mask));
 }
 
-/// The two widest exchanges of four rows. Afterwards a lane has row 2 * (lane & mask != 0) + (lane & mask / 2 != 0).
-template <int N>
-__device__ inline void fold_rows(const float (&rows)[kRows][N], int mask, float (&sum)[N]) {
-  float half[2][N];
-  fold(rows[0], rows[2], mask, half[0]);
-  fold(rows[1], rows[3], mask, half[1]);
-  fold(half[0], half[1], mask / 2, sum);
+/// The widest exchanges of 1, 2, 4 or 8 rows. Afterwards a lane has row `folded_row`: the widest exchange decides its highest
+/// bit.
+template <int R, int N>
+__device__ inline void fold_rows(const float (&rows)[R][N], int mask, float (&sum)[N]) {
+  if constexpr (R == 1) {
+#pragma unroll
+    for (int i = 0; i < N; ++i) sum[i] = rows[0][i];
+  } else {
+    float half[R / 2][N];
+#pragma unroll
+    for (int r = 0; r < R / 2; ++r) fold(rows[r], rows[r + R / 2], mask, half[r]);
+    fold_rows(half, mask / 2, sum);
+  }
 }
 
 /// True in one of the lanes that share a row's sum. `threads`: of a row.
+template <int R>
 __device__ inline bool speaks_for_row(int mask, int threads) {
-  return (lane_id() & (threads - 1) & ~(mask | mask / 2)) == 0;
+  return (lane_id() & (threads - 1) & ~(2 * mask - 2 * mask / R)) == 0;
 }
 
+template <int R>
 __device__ inline int folded_row(int mask) {
-  return ((lane_id() & mask) != 0 ? 2 : 0) + ((lane_id() & mask / 2) != 0 ? 1 : 0);
+  int row = 0;
+#pragma unroll
+  for (int r = R / 2; r >= 1; r /= 2, mask /= 2) row += (lane_id() & mask) != 0 ? r : 0;
+  return row;
 }
 /// The value that the lanes of row r hold, to all lanes of that part of the warp.
+template <int R>
 __device__ inline float of_row(float x, int r, int mask, int threads) {
-  const int lane = (r & 2 ? mask : 0) + (r & 1 ? mask / 2 : 0);
+  int lane = 0;
+#pragma unroll
+  for (int bit = R / 2; bit >= 1; bit /= 2, mask /= 2) lane += (r & bit) != 0 ? mask : 0;
   return __shfl_sync(kAllLanes, x, (lane_id() & ~(threads - 1)) | lane);
 }
 
@@ -87,7 +99,7 @@ __device__ inline float vector_sum(const float* x) {
   return sum[0];
 }
 
-/// The state's dots: `rows` of x, the same y for all. Each lane gets the sum of its `folded_row(kMask)`.
+/// The state's dots: R rows of x, the same y for all. Each lane gets the sum of its `folded_row<R>(kMask)`.
 template <Book book, DType type, int K>
 struct RowDot;
 
@@ -96,10 +108,11 @@ struct RowDot<Book::triton, type, K> {
   using L = Layout<type, K>;
   static constexpr int kMask = L::kThreads / 2;
 
-  static __device__ float of(const float (&x)[kRows][L::kEach], const float (&y)[L::kEach]) {
-    float lane[kRows][1], sum[1];
+  template <int R>
+  static __device__ float of(const float (&x)[R][L::kEach], const float (&y)[L::kEach]) {
+    float lane[R][1], sum[1];
 #pragma unroll
-    for (int r = 0; r < kRows; ++r) {
+    for (int r = 0; r < R; ++r) {
       lane[r][0] = fma_lane<L::kVec>(x[r], y);
       if (L::kTurns == 2)
         lane[r][0] =
@@ -107,7 +120,7 @@ struct RowDot<Book::triton, type, K> {
     }
     fold_rows(lane, kMask, sum);
 #pragma unroll
-    for (int mask = kMask / 4; mask >= 1; mask /= 2) sum[0] = __fadd_rn(sum[0], exchanged(sum[0], mask));
+    for (int mask = kMask / R; mask >= 1; mask /= 2) sum[0] = __fadd_rn(sum[0], exchanged(sum[0], mask));
     return sum[0];
   }
 };
@@ -117,20 +130,23 @@ struct RowDot<Book::golden, type, K> {
   using L = Layout<type, K>;
   static constexpr int kMask = L::kChunk / 2;
 
-  static __device__ float of(const float (&x)[kRows][L::kEach], const float (&y)[L::kEach]) {
-    float product[kRows][L::kEach];
+  template <int R>
+  static __device__ float of(const float (&x)[R][L::kEach], const float (&y)[L::kEach]) {
+    float product[R][L::kEach];
 #pragma unroll
-    for (int r = 0; r < kRows; ++r)
+    for (int r = 0; r < R; ++r)
 #pragma unroll
       for (int i = 0; i < L::kEach; ++i) product[r][i] = __fmul_rn(x[r][i], y[i]);
     return of_products(product);
   }
 
-  static __device__ float of_products(const float (&product)[kRows][L::kEach]) {
+  template <int R>
+  static __device__ float of_products(const float (&product)[R][L::kEach]) {
+    static_assert(kMask >= R / 2);
     float sum[L::kEach];
     fold_rows(product, kMask, sum);
 #pragma unroll
-    for (int mask = kMask / 4; mask >= 1; mask /= 2)
+    for (int mask = kMask / R; mask >= 1; mask /= 2)
 #pragma unroll
       for (int i = 0; i < L::kEach; ++i) sum[i] = __fadd_rn(sum[i], exchanged(sum[i], mask));
     return chunks(sum);

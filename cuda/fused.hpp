@@ -20,6 +20,9 @@ struct FusedView {
   unsigned sharers;      // blocks that read one key head's window
   unsigned* arrived;     // [B, H, 2] zeros, and left so
   std::int64_t staying;  // value heads of the step, the first ones, whose state should stay in the cache
+  bool windows_stay;     // the conv windows are so few that they should
+  int sharing;           // streamed: value heads of a key head
+  int tile_bits;         // streamed: log2 of the blocks of a value head
 };
 
 /// Tile, tiles and sharers for the rows of a step on a device with that many multiprocessors; 0 chooses.
@@ -31,6 +34,9 @@ void launch_fused(const FusedView& view);
 /// Two launches (decode_step_streamed.cu), for what `streams` says; q, k, u (which holds v), decay and beta
 /// of the step's outputs are written over.
 bool streams(const Shape& shape, int major);
+inline constexpr std::int64_t kMostStreamed = 65535;  // rows: a grid has no more
+/// The step's conv windows are at most an eighth of a cache of that many bytes.
+bool windows_stay(const Shape& shape, std::size_t cache_bytes);
 void launch_streamed(const FusedView& view);
 
 }  // namespace gdnsim::cuda

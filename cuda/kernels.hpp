@@ -18,6 +18,7 @@ struct Rules {
   ConvProduct conv_product;
   ConvTaps conv_taps;
   ConvBias conv_bias;
+  ConvSum conv_sum;
   Exp exp;
   Div div;
   Sqrt sqrt;
@@ -78,6 +79,14 @@ struct TapPointers {
   void* norm_out;                  // act [B, HV, V]
 };
 
+/// What a launch of several drafts whose stores round holds from one draft to the next (rule A9): f32 [B, HV, V, K].
+struct HeldState {
+  float* S;    // nullptr: nothing is held
+  bool read;   // the draft before left it there
+  bool write;  // another draft follows
+  bool operator==(const HeldState&) const = default;
+};
+
 struct StepView {
   Shape shape;
   Rules rules;
@@ -86,7 +95,23 @@ struct StepView {
   InputPointers in;
   PoolPointers pool;
   TapPointers out;
+  HeldState held{};  // of the plain kernels alone
   CUstream_st* stream = nullptr;  // where the launches go
+};
+
+/// Rows to normalise, all alike: the gated norm of a step, or the operator (norm.hpp). Raw words; z is nullptr without a gate.
+struct NormView {
+  std::int64_t rows;
+  int width;
+  DType act_type;
+  bool gate_silu;
+  float eps, weight_offset;
+  Rules rules;
+  DotOrder order;
+  const void *x, *z, *weight;  // act [rows, width], [rows, width], [width]
+  void* out;                   // act [rows, width]
+  float* rstd;                 // [rows], or nullptr
+  CUstream_st* stream;
 };
 
 // One launch each, in this order, on the current device. They throw Error when a launch is refused.
@@ -95,6 +120,9 @@ void launch_qk_norm(const StepView& step);    // q, k
 void launch_gates(const StepView& step);      // beta, g, decay
 void launch_recurrent(const StepView& step);  // dot_k, u, core_out; updates the active rows' states
 void launch_norm(const StepView& step);       // rstd, norm_out, of every row (rule N1)
+
+/// Any contract and width.
+void launch_norm_rows(const NormView& norm);
 
 /// Reads and writes every word of `bytes` (a multiple of 16) once: the rate of the memory, for measurements.
 void launch_change(void* words, std::size_t bytes, CUstream_st* stream);

@@ -35,14 +35,15 @@ inline void launch_threads(void (*kernel)(StepView), std::int64_t tasks, const S
 }
 
 /// One warp a task; each warp has the shared memory that `order` needs. Long rows leave room for fewer warps a block.
-inline void launch_warps(void (*kernel)(StepView), std::int64_t tasks, const DotOrder& order, const StepView& step) {
+template <class View>
+void launch_warps(void (*kernel)(View), std::int64_t tasks, const DotOrder& order, const View& view) {
   if (tasks == 0) return;
   const std::size_t each = static_cast<std::size_t>(dot_scratch(order)) * sizeof(float);
   const int warps = static_cast<int>(std::clamp<std::size_t>(kPlainShared / each, 1, kThreads / kWarp));
   const std::size_t shared = each * static_cast<std::size_t>(warps);
   if (shared > kPlainShared)
     GDNSIM_CUDA(cudaFuncSetAttribute(kernel, cudaFuncAttributeMaxDynamicSharedMemorySize, static_cast<int>(shared)));
-  kernel<<<blocks_for(tasks, warps), warps * kWarp, shared, step.stream>>>(step);
+  kernel<<<blocks_for(tasks, warps), warps * kWarp, shared, view.stream>>>(view);
   GDNSIM_CUDA(cudaGetLastError());
 }
 

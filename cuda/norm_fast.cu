@@ -3,11 +3,13 @@
 #include "bulk.cuh"
 #include "fold.cuh"
 #include "norm_fast.hpp"
+#include "norm_row.cuh"
 
 namespace gdnsim::cuda {
 namespace {
 
-constexpr int kBlock = 256;
+constexpr int kBlock = 64;  // small: a block ends when its last doubt is settled
+constexpr int kRows = 4;    // that a warp folds together
 
 /// The sum of squares of each lane's folded row. kLane: the contract's consecutive elements a lane; 0: golden's chunks.
 template <int V, int kLane>
@@ -30,7 +32,7 @@ struct Squares {
       }
     fold_rows(lane, kMask, sum);
 #pragma unroll
-    for (int mask = kMask / 4; mask >= 1; mask /= 2)
+    for (int mask = kMask / kRows; mask >= 1; mask /= 2)
 #pragma unroll
       for (int i = 0; i < kLanes; ++i) sum[i] = __fadd_rn(sum[i], exchanged(sum[i], mask));
     return vector_sum<kLanes>(sum);
@@ -55,14 +57,8 @@ struct Squares<V, 0> {
 
 template <Book book>
 __device__ float rstd_of(const StepView& s, float sum) {
-  constexpr Rules rules = rules_in<book>();
-  const float under_root = __fadd_rn(divide(rules, sum, static_cast<float>(s.shape.V)), s.shape.norm_eps);
-  if (s.rules.rstd == Rstd::rsqrt) return reciprocal_root(rules, under_root);
-  return divide(rules, 1.0f, root(rules, under_root));
+  return cuda::rstd_of(rules_in<book>(), s.rules.rstd, sum, s.shape.V, s.shape.norm_eps);
 }
-
-/// z * sigmoid(z), or sigmoid(z) alone.
-__device__ float gate_of(bool silu, float z, float sigmoid) { return silu ? __fmul_rn(z, sigmoid) : sigmoid; }
 
 /// The magnitudes, as bf16 words, for which the quick sigmoid will do. golden: 2^-60, below which z * sigmoid(z) may be
 /// denormal, to kQuick; Triton: up to kUnscaled.
@@ -114,7 +110,7 @@ __device__ inline std::uint16_t word_of(const uint4& words, int i) {
 template <int V>
 struct Doubts {
   static constexpr int kElements = kBlock * kRows * 8;  // of a block
-  static constexpr int kMost = 512;
+  static constexpr int kMost = 128;
   struct Doubt {
     float scaled;  // all but the gate
     std::uint16_t z, element;
@@ -170,7 +166,7 @@ __device__ void finish_vector(const StepView& s, const uint4& o_words, const uin
     const float sigma = book == Book::golden ? quick_sigmoid_of_bf16(z[i]) : unscaled_sigmoid(z[i]);
     y[i] = __fmul_rn(scaled(o[i], weight[i]), gate_of(s.shape.gate_silu, z[i], sigma));
   }
-  __stcs(reinterpret_cast<uint4*>(static_cast<std::uint16_t*>(s.out.norm_out) + at), pack<DType::bf16>(y));
+  __stcg(reinterpret_cast<uint4*>(static_cast<std::uint16_t*>(s.out.norm_out) + at), pack<DType::bf16>(y));
   if (all_quick<book>(z_words) && (book == Book::triton || all_certain(y))) return;
   unsigned mask = 0;
 #pragma unroll
@@ -187,7 +183,7 @@ __device__ void finish_vector(const StepView& s, const uint4& o_words, const uin
 }
 
 template <Book book, int V, int kLane>
-__global__ void __launch_bounds__(kBlock, 3) norm_kernel(const __grid_constant__ StepView s) {
+__global__ void __launch_bounds__(kBlock, 14) norm_kernel(const __grid_constant__ StepView s) {
   using L = Layout<DType::bf16, V>;
   using Sum = Squares<V, kLane>;
   __shared__ Doubts<V> doubts;
@@ -201,30 +197,30 @@ __global__ void __launch_bounds__(kBlock, 3) norm_kernel(const __grid_constant__
   unpack<DType::bf16>(
       __ldg(reinterpret_cast<const uint4*>(static_cast<const std::uint16_t*>(s.params.norm_weight) + column)), weight);
   wait_for_previous_grid();
-  __syncthreads();
   uint4 o_words[kRows], z_words[kRows];
 #pragma unroll
   for (int r = 0; r < kRows; ++r) {
     const std::int64_t row = first + r * L::kAside + L::aside();
     o_words[r] = z_words[r] = uint4{};
     if (row >= rows) continue;
-    o_words[r] = __ldcs(reinterpret_cast<const uint4*>(core_out + row * V));
-    z_words[r] = __ldcs(reinterpret_cast<const uint4*>(z_in + row * V));
+    o_words[r] = __ldcg(reinterpret_cast<const uint4*>(core_out + row * V));
+    z_words[r] = __ldcg(reinterpret_cast<const uint4*>(z_in + row * V));
   }
+  __syncthreads();  // the queue is empty
   float o[kRows][8];
 #pragma unroll
   for (int r = 0; r < kRows; ++r) unpack<DType::bf16>(o_words[r], o[r]);
   const float rstd = rstd_of<book>(s, Sum::of(o));
   const int warp_row = static_cast<int>(threadIdx.x) / kWarp * kRows * L::kAside + L::aside();  // of the block
-  const std::int64_t mine = first + folded_row(Sum::kMask) * L::kAside + L::aside();
-  if (speaks_for_row(Sum::kMask, L::kThreads)) {
-    doubts.rstd[warp_row + folded_row(Sum::kMask) * L::kAside] = rstd;
+  const std::int64_t mine = first + folded_row<kRows>(Sum::kMask) * L::kAside + L::aside();
+  if (speaks_for_row<kRows>(Sum::kMask, L::kThreads)) {
+    doubts.rstd[warp_row + folded_row<kRows>(Sum::kMask) * L::kAside] = rstd;
     if (s.out.rstd != nullptr && mine < rows) s.out.rstd[mine] = rstd;
   }
 #pragma unroll
   for (int r = 0; r < kRows; ++r) {
     const std::int64_t row = first + r * L::kAside + L::aside();
-    const float rstd_row = of_row(rstd, r, Sum::kMask, L::kThreads);
+    const float rstd_row = of_row<kRows>(rstd, r, Sum::kMask, L::kThreads);
     if (row < rows)
       finish_vector<book, V>(s, o_words[r], z_words[r], weight, rstd_row, row * V + column,
                              (warp_row + r * L::kAside) * V + column, doubts);

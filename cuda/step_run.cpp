@@ -40,12 +40,16 @@ bool grow(Buffer& device, HostBuffer& host, std::size_t bytes) {
 
 }  // namespace
 
+bool store_rounds(const Model& model, const Contract& contract) {
+  return model.state_dtype != DType::f32 || contract.state_store == StateStore::bf16;
+}
+
 StepRun::StepRun(const DeviceInfo& device, std::string_view held_to, bool poison)
     : device_(device), held_to_(held_to), poison_(poison) {}
 
 bool StepRun::Recorded::is(const StepJob& job) const {
   return rows == job.rows && norm == job.norm && want == job.want && same(pool, job.pool) && same(params, job.params) &&
-         contract == job.contract;
+         held == job.held && contract == job.contract;
 }
 
 void StepRun::run(const StepJob& job, const std::vector<std::int32_t>& block, const StepInputs& inputs,
@@ -113,7 +117,7 @@ void StepRun::enqueue_recorded(const StepJob& job) {
   const auto found = std::ranges::find_if(recorded_, [&](const Recorded& each) { return each.is(job); });
   if (found == recorded_.end()) {
     enqueue(job);
-    recorded_.push_back({job.contract, job.pool, job.params, job.norm, job.want, job.rows, {}});
+    recorded_.push_back({job.contract, job.pool, job.params, job.norm, job.want, job.rows, job.held, {}});
     return;
   }
   if (found->graph.empty()) found->graph = Graph::record(queue_, [&] { enqueue(job); });
@@ -178,6 +182,8 @@ StepRun::Choice StepRun::choose(const StepJob& job) const {
   TapSet inner = job.want;
   for (Tap tap : {Tap::conv_out, Tap::core_out, Tap::rstd, Tap::norm_out}) inner.remove(tap);
   if (why.empty() && !inner.empty()) why = "values inside the step";
+  if (why.empty() && held_to_ == "streamed" && job.rows > kMostStreamed) why = "more than 65535 rows";
+  if (why.empty() && job.held.S != nullptr) why = "a launch of several drafts whose stores round";
   if (!held_to_.empty()) require_none(why);
   return {.fused = why.empty(), .fast_norm = fast_norm_refuses(job.contract, job.model).empty()};
 }
@@ -190,6 +196,7 @@ StepView StepRun::view(const StepJob& job, const Choice& choice, cudaStream_t st
   view.params = job.params;
   view.in = {reinterpret_cast<const std::int32_t*>(input(kBlock)), input(kMixedQkv), input(kA), input(kB), input(kZ)};
   view.pool = job.pool;
+  view.held = job.held;
   view.out = {.conv_acc = floats(Tap::conv_acc),
               .conv_out = words(Tap::conv_out),
               .q = floats(Tap::q),
@@ -221,7 +228,10 @@ void StepRun::fuse(const StepView& view, const Contract& contract) {
   f.golden = step_preset(contract) == Preset::golden;
   f.mixed = step_preset(contract) == Preset::triton_mixed;
   f.arrived = arrived_.as<unsigned>();
-  if (held_to_ == "streamed" || (held_to_.empty() && streams(view.shape, device_.major))) return launch_streamed(f);
+  if (held_to_ == "streamed" || (held_to_.empty() && streams(view.shape, device_.major))) {
+    f.windows_stay = windows_stay(view.shape, device_.cache);
+    return launch_streamed(f);
+  }
   cut_heads(f, device_.multiprocessors);
   f.staying = staying_heads(view.shape, device_.cache / 4 * 3);
   launch_fused(f);

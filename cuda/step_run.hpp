@@ -23,7 +23,11 @@ struct StepJob {
   bool norm;
   TapSet want;
   std::int64_t rows;
+  HeldState held{};
 };
+
+/// Does a store round the state? Then a launch of several drafts goes on from what was held, not from what was stored.
+bool store_rounds(const Model& model, const Contract& contract);
 
 /// Keeps its memory and its recordings from one step to the next.
 class StepRun {
@@ -56,6 +60,7 @@ class StepRun {
     bool norm;
     TapSet want;
     std::int64_t rows;
+    HeldState held;
     Graph graph;
     bool is(const StepJob& job) const;
   };

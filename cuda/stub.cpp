@@ -2,6 +2,7 @@
 #include "gdnsim/approximate.hpp"
 #include "gdnsim/backend.hpp"
 #include "gdnsim/bench.hpp"
+#include "gdnsim/devices.hpp"
 #include "gdnsim/error.hpp"
 #include "limits.hpp"
 #include "variants.hpp"
@@ -11,6 +12,8 @@ namespace gdnsim {
 std::unique_ptr<Backend> make_cuda(const BackendOptions&) {
   throw error("cuda: this build has no CUDA backend (", GDNSIM_CUDA_ABSENT, ")");
 }
+
+int cuda_devices() { return 0; }
 
 std::unique_ptr<Backend> cuda::make_variant(const BackendOptions& options, std::string_view, bool) {
   return make_cuda(options);

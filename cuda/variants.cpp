@@ -54,8 +54,7 @@ std::string streamed_refuses(const Contract& contract, const Model& model) {
 constexpr std::array kTable{
     Variant{"plain", "one kernel a stage, any contract, any shape", never},
     Variant{"fused", "conv, norms, gates and recurrence in one launch", fused_refuses},
-    Variant{"streamed", "the same in two launches, a ring of loads a warp, for many rows; from sm_90 on",
-            streamed_refuses},
+    Variant{"streamed", "the same in two launches, the state through registers; from sm_90 on", streamed_refuses},
     Variant{"resident", "many known steps a launch, the state in registers; single steps as fused", fused_refuses},
 };
 

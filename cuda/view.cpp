@@ -7,6 +7,7 @@ Rules rules_of(const Contract& c) {
   return {.conv_product = c.conv_product,
           .conv_taps = c.conv_taps,
           .conv_bias = c.conv_bias,
+          .conv_sum = c.conv_sum,
           .exp = c.exp,
           .div = c.div,
           .sqrt = c.sqrt,

@@ -85,6 +85,16 @@ __global__ void __launch_bounds__(kBlock) window_conv_kernel(const __grid_consta
   }
 }
 
+__device__ inline uint2 words_of(const Columns<DType::bf16>& c) {
+  return {c.at[0] | static_cast<std::uint32_t>(c.at[1]) << 16, c.at[2] | static_cast<std::uint32_t>(c.at[3]) << 16};
+}
+
+/// Does a flat row's step run under triton-sm90-mixed? golden has no such twin.
+template <Book book>
+__device__ inline bool mixed_in(const WindowView& w, std::int64_t row) {
+  return book == Book::triton && w.mixed[row] != 0;
+}
+
 /// The same and q and k with it for what models have (QuadConv, K = 128): a warp takes a head of q or k, or as many channels
 /// of v, and has the segment's window in registers.
 template <Book book>
@@ -97,30 +107,33 @@ __global__ void __launch_bounds__(kBlock, 8) window_quad_kernel(const __grid_con
   const Segment segment = w.segment[blockIdx.y];
   const int n0 = segment.first - w.first[segment.chain];
   const auto column = [&](int n, int back) {
-    const Columns<DType::bf16> c = column_before<DType::bf16>(w, segment.chain, n, back, at);
-    return uint2{c.at[0] | static_cast<std::uint32_t>(c.at[1]) << 16, c.at[2] | static_cast<std::uint32_t>(c.at[3])
-                                                                                    << 16};
+    return words_of(column_before<DType::bf16>(w, segment.chain, n, back, at));
   };
+  const auto row_of = [&](int n) { return w.visit[segment.first + min(n, segment.count - 1)]; };
+  int row = row_of(0), next_row = row_of(1);
+  bool mixed = mixed_in<book>(w, row);
   QuadConv conv;
-  conv.ask_inputs(s, w.visit[segment.first], at);
+  conv.ask_inputs(s, row, at);
 #pragma unroll
   for (int j = 0; j < QuadConv::kTaps - 1; ++j) conv.column[j] = column(n0, QuadConv::kTaps - 1 - j);
 #pragma unroll 1
   for (int n = 0; n < segment.count; ++n) {
-    const std::int64_t row = w.visit[segment.first + n];
-    uint2 next{};
-    if (n + 1 < segment.count) next = column(n0 + n + 1, 0);
+    // One visit ahead, its row known: no load waits for another.
+    const uint2 next = words_of(load_newest<DType::bf16>(s, next_row, at));
+    const bool next_mixed = mixed_in<book>(w, next_row);
+    const int row_after = row_of(n + 2);
     const uint2 out = conv.outputs<book>(s);
-    *reinterpret_cast<uint2*>(static_cast<std::uint16_t*>(s.out.conv_out) + row * s.shape.dim + at) = out;
+    *reinterpret_cast<uint2*>(static_cast<std::uint16_t*>(s.out.conv_out) + 1LL * row * s.shape.dim + at) = out;
     if (is_key) {
       float x[kGroup] = {bf16_low(out.x), bf16_high(out.x), bf16_low(out.y), bf16_high(out.y)};
-      norm_head<book>(s, w.mixed[row] != 0, is_q, x);
-      float* to = (is_q ? s.out.q : s.out.k) + (row * H + (is_q ? part : part - H)) * K;
+      norm_head<book>(s, mixed, is_q, x);
+      float* to = (is_q ? s.out.q : s.out.k) + (1LL * row * H + (is_q ? part : part - H)) * K;
       reinterpret_cast<float4*>(to)[lane_id()] = {x[0], x[1], x[2], x[3]};
     }
 #pragma unroll
     for (int j = 0; j + 1 < QuadConv::kTaps; ++j) conv.column[j] = conv.column[j + 1];
     conv.column[QuadConv::kTaps - 1] = next;
+    row = next_row, next_row = row_after, mixed = next_mixed;
   }
 }
 

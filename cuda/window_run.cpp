@@ -5,6 +5,7 @@
 
 #include "gdnsim/error.hpp"
 #include "norm_fast.hpp"
+#include "step_run.hpp"
 #include "variants.hpp"
 #include "view.hpp"
 
@@ -69,6 +70,7 @@ std::string window_refuses(const Model& model, const WindowArgs& args, TapSet wa
         !same_norm(contract, first))
       return "contracts that differ in more than the norms of q and k";
     if (plan.rows() != args.plans[0].rows()) return "steps of different rows";
+    if (plan.in_launch() && store_rounds(model, contract)) return "a launch of several drafts whose stores round";
   }
   return "";
 }

@@ -51,6 +51,40 @@ __device__ inline void store_words(Word* to, const Word (&from)[N]) {
   }
 }
 
+// ---- words that the next kernel takes: they should stay in the cache, whatever else passes through it ----
+
+__device__ inline std::uint64_t staying_policy() {
+  std::uint64_t policy;
+  asm("createpolicy.fractional.L2::evict_last.b64 %0, 1.0;" : "=l"(policy));
+  return policy;
+}
+__device__ inline uint4 load_staying(const uint4* from, std::uint64_t policy) {
+  uint4 w;
+  asm volatile("ld.global.L2::cache_hint.v4.u32 {%0, %1, %2, %3}, [%4], %5;"
+               : "=r"(w.x), "=r"(w.y), "=r"(w.z), "=r"(w.w)
+               : "l"(__cvta_generic_to_global(from)), "l"(policy)
+               : "memory");
+  return w;
+}
+__device__ inline uint2 load_staying(const uint2* from, std::uint64_t policy) {
+  uint2 w;
+  asm volatile("ld.global.L2::cache_hint.v2.u32 {%0, %1}, [%2], %3;"
+               : "=r"(w.x), "=r"(w.y)
+               : "l"(__cvta_generic_to_global(from)), "l"(policy)
+               : "memory");
+  return w;
+}
+__device__ inline void store_staying(uint4* to, const uint4& w, std::uint64_t policy) {
+  asm volatile("st.global.L2::cache_hint.v4.u32 [%0], {%1, %2, %3, %4}, %5;" ::"l"(__cvta_generic_to_global(to)),
+               "r"(w.x), "r"(w.y), "r"(w.z), "r"(w.w), "l"(policy)
+               : "memory");
+}
+__device__ inline void store_staying(uint2* to, const uint2& w, std::uint64_t policy) {
+  asm volatile("st.global.L2::cache_hint.v2.u32 [%0], {%1, %2}, %3;" ::"l"(__cvta_generic_to_global(to)), "r"(w.x),
+               "r"(w.y), "l"(policy)
+               : "memory");
+}
+
 /// Elements in 16 bytes.
 template <DType type>
 inline constexpr int kVector = type == DType::f32 ? 4 : 8;

@@ -119,7 +119,8 @@ TEST_CASE("cuda: every preset, the shapes it is defined for") {
       const Dims& dims = tiled ? kTiled[n % std::size(kTiled)] : kTriton[n % std::size(kTriton)];
       Contract contract = preset;
       if (tiled && n % 3 != 0) contract.multiprocessors = n % 3 == 1 ? 4 : 1;  // two and four rows a block
-      compare(*cuda, recipe_of(dims, types_of(n, false), n, kHostile[n / 4 % 3]), contract, 2, n, 4, total);
+      const second::Recipe recipe = recipe_of(dims, types_of(n, false), n, kHostile[n / 4 % 3]);
+      if (undefined_because(contract, recipe.model) == "") compare(*cuda, recipe, contract, 2, n, 4, total);
     }
     MESSAGE(preset.name << ": elements compared: " << total.elements);
     CHECK(total.elements > 1000000);

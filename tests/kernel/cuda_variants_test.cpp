@@ -310,6 +310,24 @@ TEST_CASE("cuda variants: real shapes, state carried") {
   MESSAGE("elements compared " << elements);
 }
 
+TEST_CASE("cuda variants: real shapes once, which sanitizers have the time for") {
+  std::string reason;
+  const auto resident = try_variant("resident", reason);
+  if (resident == nullptr) GDNSIM_SKIP(test::kNoGpu);
+  const auto fused = try_variant("fused", reason), streamed = try_variant("streamed", reason);
+  std::vector<Backend*> backends{fused.get()};
+  if (streamed != nullptr) backends.push_back(streamed.get());
+  std::uint64_t elements = 0;
+  for (unsigned n : {0u, 1u}) {
+    Case steps(recipe_of({4, 8, 128, 128, 4}, n), n, 3), windows(recipe_of({16, 32, 128, 128, 4}, n), n, 7);
+    for (const char* name : {"golden", "triton-sm90"}) {
+      elements += compare(backends, steps, contract_preset(name), 1);
+      elements += compare_window(*resident, windows, contract_set(name), 2);
+    }
+  }
+  MESSAGE("elements compared " << elements);
+}
+
 TEST_CASE("cuda variants: a window of known steps, with looks, gives golden's bits") {
   std::string reason;
   const auto backend = try_variant("resident", reason);
