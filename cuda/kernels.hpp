@@ -95,7 +95,7 @@ struct StepView {
   InputPointers in;
   PoolPointers pool;
   TapPointers out;
-  HeldState held{};  // of the plain kernels alone
+  HeldState held{};               // of the plain kernels alone
   CUstream_st* stream = nullptr;  // where the launches go
 };
 
