@@ -50,6 +50,8 @@ void check_targets(const Options& options) {
 /// What a result that is there already comes down to.
 int show_again(const Options& options) {
   require_alone("the table of a result");
+  if (!std::filesystem::exists(options.file))
+    throw error(options.file, ": cannot be opened: No such file or directory");
   if (!options.result.empty() || !options.merge.empty() || !options.shard.empty())
     throw error(options.file, ": expected a sweep (JSON) for -o, --shard and --merge");
   show(options, *open_drift(options.file));
