@@ -124,23 +124,15 @@ Commit seal(std::int64_t step, const Chain& chain) {
 bool is_sealed(const Commit& record, std::int64_t step) { return record == seal(step, {record[1], record[2]}); }
 
 std::vector<HeaderPart> header_parts(const LogHeader& header) {
-  std::vector<std::int32_t> index, rows;
-  std::vector<std::int64_t> sequence;
-  std::vector<std::int8_t> path;
-  for (const StepPlan& plan : header.plans) {
-    index.insert(index.end(), plan.index.begin(), plan.index.end());
-    sequence.insert(sequence.end(), plan.sequence.begin(), plan.sequence.end());
-    rows.push_back(plan.present);
-    path.push_back(static_cast<std::int8_t>(plan.path));
-  }
+  const StepColumns columns = columns_of(header.plans);
   std::vector<HeaderPart> parts{{"model", "/model", digest_of(model_text(header))},
                                 {"contract", "/contract", digest_of(contract_text(header.contracts))},
                                 {"source", "/source", digest_of(header.source)},
                                 {"shape", "/steps", digest_of(shape_text(header))},
-                                {"index", "/steps/index", digest_of(index)},
-                                {"sequence", "/steps/sequence", digest_of(sequence)},
-                                {"rows", "/steps/rows", digest_of(rows)},
-                                {"path", "/steps/path", digest_of(path)}};
+                                {"index", "/steps/index", digest_of(columns.index)},
+                                {"sequence", "/steps/sequence", digest_of(columns.sequence)},
+                                {"rows", "/steps/rows", digest_of(columns.rows)},
+                                {"path", "/steps/path", digest_of(columns.path)}};
   if (version_of(header) >= 2) add_new_parts(header, parts);
   return parts;
 }

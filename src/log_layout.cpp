@@ -146,6 +146,17 @@ std::vector<const Extent*> LogLayout::extents() const {
 
 bool is_output_tap(Tap tap) { return tap != Tap::conv_state && tap != Tap::state; }
 
+StepColumns columns_of(const std::vector<StepPlan>& plans) {
+  StepColumns columns;
+  for (const StepPlan& plan : plans) {
+    columns.index.insert(columns.index.end(), plan.index.begin(), plan.index.end());
+    columns.sequence.insert(columns.sequence.end(), plan.sequence.begin(), plan.sequence.end());
+    columns.rows.push_back(plan.present);
+    columns.path.push_back(static_cast<std::int8_t>(plan.path));
+  }
+  return columns;
+}
+
 LogLayout lay_out(const LogHeader& header, const std::string& where) {
   require_whole(header, where);
   const std::uint64_t T = size(header.steps), L = header.layers.size(), B = size(header.rows);

@@ -55,6 +55,14 @@ struct LogLayout {
 /// Everything but the offsets. Throws Error when the header cannot be a log (no steps, layers unsorted, plans that do not fit).
 LogLayout lay_out(const LogHeader& header, const std::string& where);
 
+/// Who took part, as /steps holds it and the header's digest covers it: index and sequence [T, B], rows and path [T].
+struct StepColumns {
+  std::vector<std::int32_t> index, rows;
+  std::vector<std::int64_t> sequence;
+  std::vector<std::int8_t> path;
+};
+StepColumns columns_of(const std::vector<StepPlan>& plans);
+
 /// Block of a row whose step is logged, or -1: inactive, or the step was not executed.
 inline std::int32_t logged_block(const StepPlan& plan, std::size_t row) {
   return plan.path == Path::opaque ? -1 : plan.block[row];

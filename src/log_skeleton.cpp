@@ -49,22 +49,14 @@ Contract read_contract(const h5::Group& parent, std::string_view name) {
 // ---- who took part: /steps
 
 void write_steps(h5::Group& root, const LogHeader& header) {
-  std::vector<std::int32_t> index, rows;
-  std::vector<std::int64_t> sequence;
-  std::vector<std::int8_t> path;
-  for (const StepPlan& plan : header.plans) {
-    index.insert(index.end(), plan.index.begin(), plan.index.end());
-    sequence.insert(sequence.end(), plan.sequence.begin(), plan.sequence.end());
-    rows.push_back(plan.present);
-    path.push_back(static_cast<std::int8_t>(plan.path));
-  }
+  const StepColumns columns = columns_of(header.plans);
   const std::uint64_t T = header.plans.size(), B = static_cast<std::uint64_t>(header.rows);
   h5::Group group = root.create_group(kSteps);
   group.set_int(kFirstStep, header.first_step);
-  group.create_vector(kIndex, {T, B}, index);
-  group.create_vector(kSequence, {T, B}, sequence);
-  group.create_vector(kRows, {T}, rows);
-  group.create_vector(kPath, {T}, path);
+  group.create_vector(kIndex, {T, B}, columns.index);
+  group.create_vector(kSequence, {T, B}, columns.sequence);
+  group.create_vector(kRows, {T}, columns.rows);
+  group.create_vector(kPath, {T}, columns.path);
   write_launches(group, header);
 }
 
