@@ -2,14 +2,15 @@
 #include "gdnsim/bench.hpp"
 
 #include <algorithm>
-#include <chrono>
 #include <cmath>
-#include <functional>
 
+#include "bench_norm.hpp"
 #include "bench_scene.hpp"
+#include "bench_times.hpp"
 #include "device_pool.hpp"
 #include "gdnsim/error.hpp"
 #include "layer.hpp"
+#include "norm_rows.hpp"
 #include "step_run.hpp"
 #include "variants.hpp"
 #include "window_run.hpp"
@@ -19,68 +20,8 @@ namespace {
 
 using namespace cuda;
 
-constexpr const char* kPresets[] = {"golden", "triton-sm90", "triton-sm90-mixed"};
 constexpr int kCalls = 20;                              // in a graph that repeats one step
 constexpr int kWindowRows = 1 << 14, kMostSteps = 256;  // of a window on the device alone: 700 MB of inputs and outputs
-
-struct Times {
-  double median, best;
-};
-
-Times times_from(std::vector<double> samples) {
-  std::ranges::sort(samples);
-  return {samples[samples.size() / 2], samples.front()};
-}
-
-/// On the device alone: a graph of so many calls, replayed. Seconds of one call.
-Times graph_times(Queue& queue, double seconds, int calls, const std::function<void(int)>& call) {
-  for (int i = 0; i < calls; ++i) call(i);  // the kernels are loaded, the caches filled
-  queue.wait();
-  const Graph graph = Graph::record(queue, [&] {
-    for (int i = 0; i < calls; ++i) call(i);
-  });
-  Mark begin, end;
-  std::vector<double> samples;
-  int replays = 1;
-  double spent = 0;
-  for (bool first = true; first || samples.size() < 3 || spent < seconds; first = false) {
-    begin.set(queue);
-    for (int i = 0; i < replays; ++i) graph.launch(queue);
-    end.set(queue);
-    const double sample = end.seconds_since(begin);
-    if (first)
-      replays = std::clamp(static_cast<int>(2e-3 / sample), 1, 200);
-    else
-      samples.push_back(sample / replays / calls);
-    spent += sample;
-  }
-  return times_from(std::move(samples));
-}
-
-/// As a caller sees it. Seconds of one call.
-Times call_times(double seconds, const std::function<void()>& call) {
-  using Clock = std::chrono::steady_clock;
-  for (int i = 0; i < 3; ++i) call();  // memory grows, kernels are loaded, what repeats is recorded
-  std::vector<double> samples;
-  const auto start = Clock::now();
-  for (auto begin = start; samples.size() < 3 || std::chrono::duration<double>(begin - start).count() < seconds;) {
-    call();
-    const auto end = Clock::now();
-    samples.push_back(std::chrono::duration<double>(end - begin).count());
-    begin = end;
-  }
-  return times_from(std::move(samples));
-}
-
-/// Bytes a second, read and written together, of a kernel that changes two gigabytes in place.
-double memory_rate(double seconds) {
-  constexpr std::size_t bytes = std::size_t{2} << 30;
-  Queue queue;
-  Buffer words(bytes);
-  words.zero(bytes);
-  return 2.0 * bytes /
-         graph_times(queue, seconds, 4, [&](int) { launch_change(words.data(), bytes, queue.stream()); }).median;
-}
 
 /// What a step must move, beside parameters: state and window in and out, x, a, b and core_out; conv_out where it is wanted.
 double step_bytes(const Model& m, int rows, bool conv_out) {
@@ -88,8 +29,6 @@ double step_bytes(const Model& m, int rows, bool conv_out) {
   const double values = (conv_out ? 2.0 : 1.0) * static_cast<double>(m.dim()) + 1.0 * m.HV * m.V + 2.0 * m.HV;
   return rows * (state + 2.0 * values);
 }
-/// Of the gated norm: core_out, z and norm_out.
-double norm_bytes(const Model& m, int rows) { return 6.0 * rows * m.HV * m.V; }
 
 /// All measures of one batch size, state type and contract.
 class CaseBench {
@@ -100,6 +39,11 @@ class CaseBench {
 
   void run(const Variant& variant) {
     const bool windows = variant.name == "resident";
+    std::vector<std::string> stages;
+    for (const std::string stage : {"step", "window", "kernels", "cold"})
+      if (options_.wants_stage(stage) && (stage == "kernels" || (stage == "window") == windows))
+        stages.push_back(stage);
+    if (stages.empty()) return;
     std::string why = variant.refuses(in_.contracts().decode, in_.model());
     std::unique_ptr<Backend> backend;
     try {
@@ -108,13 +52,16 @@ class CaseBench {
       why = reason.what();
     }
     if (!why.empty()) {
-      for (const char* stage : {"kernels", "step"}) add(stage, variant).skipped = why;
+      for (const std::string& stage : stages) add(stage, variant).skipped = why;
       return;
     }
     backend->prepare(in_.stream(), {0});
     in_.require_golden(*backend, "variant " + std::string(variant.name));
-    windows ? whole_windows(variant, *backend) : whole_steps(variant, *backend);
-    windows ? resident(variant) : kernels(variant);
+    const auto has = [&](const char* stage) { return std::ranges::find(stages, stage) != stages.end(); };
+    if (has("step")) whole_steps(variant, *backend);
+    if (has("window")) whole_windows(variant, *backend);
+    if (windows && has("kernels")) resident(variant);
+    if (!windows && (has("kernels") || has("cold"))) kernels(variant);
   }
 
  private:
@@ -129,8 +76,7 @@ class CaseBench {
     m.seconds = times.median / steps, m.best = times.best / steps;
     if (bytes == 0) return;
     m.floor = bytes / rate_;
-    m.floor_is =
-        "all bytes at " + std::to_string(std::lround(rate_ / 1e9)) + " GB/s, measured by reading and writing in place";
+    m.floor_is = bytes_at(rate_);
   }
 
   /// Steps as the program runs them one by one: inputs up, kernels, taps down.
@@ -145,7 +91,7 @@ class CaseBench {
       backend.step({0, plan, in_.inputs[t], in_.contracts().of(plan.path)}, *pool, outputs);
     };
     measured("step", variant, call_times(options_.seconds, step), 1,
-             step_bytes(in_.model(), in_.rows(), true) + norm_bytes(in_.model(), in_.rows()));
+             step_bytes(in_.model(), in_.rows(), true) + norm_bytes(1LL * in_.rows() * in_.model().HV, in_.model().V));
   }
 
   /// The same, many at once.
@@ -159,38 +105,39 @@ class CaseBench {
              0);
   }
 
-  /// On the device alone: conv update to recurrence, on the same blocks again and again, or on others each time, and the norm.
+  /// On the device alone: conv update to recurrence, on the same blocks again and again, or on scattered others each time.
   void kernels(const Variant& variant) {
     Model model = in_.model();
-    const std::size_t block = model.state_bytes() + model.conv_bytes(), rows = static_cast<std::size_t>(in_.rows());
-    const std::size_t sets = std::clamp<std::size_t>(3 * device_.cache / (rows * block) + 1, 2, 64);
-    model.num_blocks = static_cast<std::int64_t>(1 + rows * sets);
+    const std::size_t block = model.state_bytes() + model.conv_bytes(), blocks = static_cast<std::size_t>(in_.blocks());
+    const std::size_t sets = std::clamp<std::size_t>(3 * device_.cache / (blocks * block) + 1, 2, 64);
+    model.num_blocks = static_cast<std::int64_t>(1 + blocks * sets);
     DevicePool pool(model, {0}, device_.number);
     in_.fill(pool);
-    for (std::size_t to = rows + 1; to <= rows * sets; ++to)
-      pool.copy(0, static_cast<std::int32_t>((to - 1) % rows + 1), static_cast<std::int32_t>(to));
+    for (std::size_t to = blocks + 1; to <= blocks * sets; ++to)
+      pool.copy(0, static_cast<std::int32_t>((to - 1) % blocks + 1), static_cast<std::int32_t>(to));
     const Layer layer(in_.stream().params(0), true);
-    StepRun run(device_, variant.name, false);
-    Queue queue;
     const auto job = [&](std::size_t set) -> StepJob {
-      return {model,
-              in_.contracts().decode,
-              layer.pointers(),
-              {pool.recurrent(0) + set * rows * model.state_bytes(), pool.conv(0) + set * rows * model.conv_bytes()},
-              true,
-              {Tap::core_out, Tap::norm_out},
-              in_.rows()};
+      return {
+          model,
+          in_.contracts().decode,
+          layer.pointers(),
+          {pool.recurrent(0) + set * blocks * model.state_bytes(), pool.conv(0) + set * blocks * model.conv_bytes()},
+          true,
+          {Tap::core_out, Tap::norm_out},
+          in_.rows()};
     };
-    run.stage(job(0), in_.plans[0].block, in_.inputs[0]);
-    run.send();
-    const double bytes = step_bytes(model, in_.rows(), false), seconds = options_.seconds;
-    const auto same = [&](int) { run.launch_step(job(0), queue.stream()); };
-    const auto other = [&](int i) { run.launch_step(job(static_cast<std::size_t>(i)), queue.stream()); };
-    const auto norm = [&](int) { run.launch_norm(job(0), queue.stream()); };
-    measured("kernels", variant, graph_times(queue, seconds, kCalls, same), 1, bytes);
-    measured("cold", variant, graph_times(queue, seconds, static_cast<int>(sets), other), 1, bytes);
-    if (variant.name == "plain" || variant.name == "fused")  // the others have the fused one's
-      measured("norm", variant, graph_times(queue, seconds, kCalls, norm), 1, norm_bytes(model, in_.rows()));
+    const auto times = [&](const char* stage, const std::vector<std::int32_t>& rows, int calls, bool others) {
+      if (!options_.wants_stage(stage)) return;
+      StepRun run(device_, variant.name, false);
+      Queue queue;
+      run.stage(job(0), rows, in_.inputs[0]);
+      run.send();
+      const auto call = [&](int i) { run.launch_step(job(others ? static_cast<std::size_t>(i) : 0), queue.stream()); };
+      measured(stage, variant, graph_times(queue, options_.seconds, calls, call), 1,
+               step_bytes(in_.model(), in_.rows(), false));
+    };
+    times("kernels", in_.plans[0].block, kCalls, false);
+    times("cold", in_.scattered(), static_cast<int>(sets), true);
   }
 
   /// On the device alone: all kernels of a window but the norm, no looks, the steps again and again.
@@ -241,15 +188,18 @@ class CaseBench {
 
 std::vector<Measure> bench_cuda(const BenchOptions& options) {
   const DeviceInfo device = open_device(options.backend.device);
-  const double rate = memory_rate(options.seconds);
+  const double rate = measured_memory_rate();
   std::vector<Measure> measures;
+  bench_norms(options, rate, measures);
   for (DType state : options.states)
     for (int rows : options.rows) {
       BenchInputs inputs(options, state, rows);
-      for (const char* preset : kPresets) {
+      for (const char* preset : kBenchContracts) {
+        if (!options.wants_contract(preset)) continue;
         inputs.set_contract(preset);
         CaseBench bench(options, device, rate, inputs, measures);
-        for (const Variant& variant : variants()) bench.run(variant);
+        for (const Variant& variant : variants())
+          if (options.wants_variant(variant.name)) bench.run(variant);
       }
     }
   return measures;

@@ -22,24 +22,25 @@ __device__ inline std::uint32_t bf16_products(std::uint32_t x, std::uint32_t y) 
 template <Book book>
 __device__ inline uint2 silu_quad(const float (&x)[4]) {
   float y[4];
-  bool quick = true;
+  unsigned open = 0;  // what the quick way leaves undecided, a bit each: seldom one
 #pragma unroll
   for (int i = 0; i < 4; ++i) {
+    bool quick;
     if constexpr (book == Book::golden) {
       y[i] = __fmul_rn(x[i], quick_sigmoid(x[i]));
-      quick = quick && fabsf(x[i]) <= kQuick && certain_in_bf16(y[i]);
+      quick = fabsf(x[i]) <= kQuick && certain_in_bf16(y[i]);
     } else {
       y[i] = __fmul_rn(x[i], unscaled_sigmoid(x[i]));
-      quick = quick && fabsf(x[i]) <= kUnscaled;
+      quick = fabsf(x[i]) <= kUnscaled;
     }
+    open |= quick ? 0u : 1u << i;
   }
-  if (!quick) {
 #pragma unroll 1
-    for (int i = 0; i < 4; ++i) {
-      const float exact = exact_silu<book>(i == 0 ? x[0] : i == 1 ? x[1] : i == 2 ? x[2] : x[3]);
-      y[0] = i == 0 ? exact : y[0], y[1] = i == 1 ? exact : y[1], y[2] = i == 2 ? exact : y[2],
-      y[3] = i == 3 ? exact : y[3];
-    }
+  for (; open != 0; open &= open - 1) {
+    const int i = __ffs(static_cast<int>(open)) - 1;
+    const float exact = exact_silu<book>(i == 0 ? x[0] : i == 1 ? x[1] : i == 2 ? x[2] : x[3]);
+    y[0] = i == 0 ? exact : y[0], y[1] = i == 1 ? exact : y[1], y[2] = i == 2 ? exact : y[2],
+    y[3] = i == 3 ? exact : y[3];
   }
   return {bf16_pair(y[0], y[1]), bf16_pair(y[2], y[3])};
 }

@@ -13,7 +13,6 @@ namespace {
 using golden::Variant;
 
 constexpr int kWindowSteps = 16;
-constexpr const char* kPresets[] = {"golden", "triton-sm90", "triton-sm90-mixed"};
 
 class Nothing final : public Observer {};
 
@@ -75,7 +74,7 @@ class VariantBench {
 
   void run(const std::string& preset, DType state) {
     const ContractSet contracts = contract_set(preset);
-    recurrence(contracts, bench_model(1, state));
+    if (options_.wants_stage("recurrence")) recurrence(contracts, bench_model(1, state));
     for (int rows : options_.rows) steps(contracts, bench_model(rows, state), rows);
   }
 
@@ -107,6 +106,7 @@ class VariantBench {
 
   void steps(const ContractSet& contracts, const Model& model, int rows) {
     for (const std::string stage : {"step", "window"}) {
+      if (!options_.wants_stage(stage)) continue;
       Measure& m = add(stage, contracts.decode, model, rows);
       if (!m.skipped.empty()) continue;
       Scene scene(variant_, options_, model, rows, contracts);
@@ -132,10 +132,11 @@ std::vector<Measure> bench_golden(const BenchOptions& options) {
   if (!only.empty()) golden::choose_variant(only);
   std::vector<Measure> measures;
   for (const Variant& variant : golden::variants()) {
-    if (!only.empty() && variant.name != only) continue;
+    if ((!only.empty() && variant.name != only) || !options.wants_variant(variant.name)) continue;
     VariantBench bench(variant, options, measures);
     for (DType state : options.states)
-      for (const char* preset : kPresets) bench.run(preset, state);
+      for (const char* preset : kBenchContracts)
+        if (options.wants_contract(preset)) bench.run(preset, state);
   }
   return measures;
 }

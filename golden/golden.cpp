@@ -54,7 +54,7 @@ class Golden final : public Backend {
     auto* host = dynamic_cast<HostPool*>(&pool);
     GDNSIM_CHECK(host != nullptr);
     const Layer& layer = layers_.at(args.layer);
-    const bool held = args.plan.in_launch() && golden::store_rounds(model_, args.contract);
+    const bool held = holds(args.plan, args.contract);
     if (window_ && !held) {
       const WindowItem item{args.plan, args.inputs, args.contract, outputs, {}, nullptr};
       return window_->run(args.layer, layer.weights, layer.norm, *host, {&item, 1});
@@ -70,7 +70,9 @@ class Golden final : public Backend {
   int steps_at_once(const Model&) const override { return variant_.kernels != nullptr ? kStepsAtOnce : 1; }
 
   void steps(const WindowArgs& args, Pool& pool, std::span<WindowStep> steps) override {
-    if (!window_) return Backend::steps(args, pool, steps);
+    const bool held = std::ranges::any_of(
+        args.plans, [&](const StepPlan& plan) { return holds(plan, args.contracts.of(plan.path)); });
+    if (!window_ || held) return Backend::steps(args, pool, steps);
     auto* host = dynamic_cast<HostPool*>(&pool);
     GDNSIM_CHECK(host != nullptr && steps.size() == args.plans.size() && args.inputs.size() == steps.size() &&
                  args.looks.size() == steps.size());
@@ -96,6 +98,11 @@ class Golden final : public Backend {
     Weights weights;
     bool norm;
   };
+
+  /// Rule A9: does the next draft go on from more than what this one stores? A window holds nothing but the stored state.
+  bool holds(const StepPlan& plan, const Contract& contract) const {
+    return plan.in_launch() && golden::store_rounds(model_, contract);
+  }
 
   void run_conv(const StepContext& context, HostPool& pool, int layer) {
     const std::int64_t chunks = (model_.dim() + kConvChunk - 1) / kConvChunk;

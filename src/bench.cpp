@@ -1,7 +1,20 @@
 // What the benches of all backends measure: one shape, as engines run it.
 #include "gdnsim/bench.hpp"
 
+#include <algorithm>
+
 namespace gdnsim {
+namespace {
+
+bool among(const std::vector<std::string>& names, std::string_view name) {
+  return names.empty() || std::ranges::find(names, name) != names.end();
+}
+
+}  // namespace
+
+bool BenchOptions::wants_stage(std::string_view name) const { return among(stages, name); }
+bool BenchOptions::wants_variant(std::string_view name) const { return among(variants, name); }
+bool BenchOptions::wants_contract(std::string_view name) const { return among(contracts, name); }
 
 Model bench_model(int rows, DType state) {
   Model model;

@@ -113,6 +113,13 @@ nlohmann::ordered_json to_json(const Measured& measured) {
   return list;
 }
 
+void require_some(const std::vector<Measured>& all) {
+  for (const Measured& measured : all)
+    if (!measured.measures.empty()) return;
+  throw error("bench: nothing to measure: no backend that was asked has these stages and variants together; ",
+              "`gdnsim bench` without --stage and --variant shows what there is");
+}
+
 int run(Options& options) {
   options.output.check_target({});
   options.bench.backend = options.backend.options;
@@ -122,7 +129,9 @@ int run(Options& options) {
                            {"version", version()},
                            {"backends", nlohmann::ordered_json::array()},
                            {"measures", nlohmann::ordered_json::array()}};
-  for (const Measured& measured : measure(options)) {
+  const std::vector<Measured> all = measure(options);
+  require_some(all);
+  for (const Measured& measured : all) {
     if (!options.output.json_on_stdout()) print(measured), print_notes(measured);
     j["backends"].push_back({{"name", measured.backend}, {"detail", measured.on}});
     for (auto& m : to_json(measured)) j["measures"].push_back(std::move(m));
@@ -140,8 +149,17 @@ void add_bench(CLI::App& root, Job& job) {
       "Times are medians of one step (conv update to gated norm, Qwen3-Next's shapes at TP1). \"floor\" is the least "
       "that the\n"
       "machine's own measured peak allows, as a share of the time. Run it on an idle machine.\n"
-      "Example: gdnsim bench --backend golden --rows 1,16 --state f32,bf16");
+      "Example: gdnsim bench --backend golden --rows 1,16 --state f32,bf16\n"
+      "         gdnsim bench --backend cuda --variant streamed,resident --stage kernels --rows 64");
   options->backend.add_to(*command);
+  const auto names = [&](const char* flag, std::vector<std::string>& to, const char* what) {
+    return command->add_option(flag, to, what)->type_name("LIST")->delimiter(',');
+  };
+  names("--stage", options->bench.stages, "nothing but these stages")
+      ->check(CLI::IsMember(std::vector<std::string>(kBenchStages.begin(), kBenchStages.end())));
+  names("--variant", options->bench.variants, "nothing but these variants");
+  names("--contract", options->bench.contracts, "nothing but these contracts")
+      ->check(CLI::IsMember(std::vector<std::string>(kBenchContracts.begin(), kBenchContracts.end())));
   command->add_option("--rows", options->bench.rows, "batch sizes, like 1,16,64")
       ->type_name("LIST")
       ->delimiter(',')

@@ -78,7 +78,20 @@ def check_table(tap, program):
     tap.check("not measured: plain recurrence: " in done.out, "what is not measured is said", done)
 
 
+def check_chosen(tap, program):
+    """--stage, --variant and --contract leave out the rest."""
+    done = program("bench", *QUICK, "--stage", "step,window", "--variant", "plain", "--contract", "triton-sm90", "--json", "-")
+    found = [key_of(m) for m in json.loads(done.out)["measures"]] if done.code == 0 else []
+    wanted = [("plain", stage, "triton-sm90", f"B=1 {SHAPE} f32") for stage in ("step", "window")]
+    tap.check(found == wanted, "the stages, variants and contracts that were asked for", done)
+
+
 def check_refused(checks):
+    checks.refused("an unknown stage", ["bench", "--stage", "banana"], "--stage", "banana")
+    checks.refused("a contract that is not measured", ["bench", "--contract", "banana"], "--contract", "banana")
+    nothing = ["bench", *QUICK, "--stage", "norm", "--variant", "plain"]
+    checks.refused("a stage that the backend has not", nothing, "nothing to measure")
+    checks.refused("a variant that the backend has not", ["bench", *QUICK, "--variant", "banana"], "nothing to measure")
     checks.refused("an unknown backend", ["bench", "--backend", "banana"], "auto, golden or cuda", "'banana'")
     checks.refused("an unknown level", ["bench", "--backend", "golden", "--cpu-level", "banana"], "'banana'")
     checks.refused("no rows", ["bench", "--rows", "0"], "--rows")
@@ -96,6 +109,7 @@ def main():
     tap, program = Tap(), Program(sys.argv[2])
     check_all(tap, program)
     check_table(tap, program)
+    check_chosen(tap, program)
     check_refused(Checks(tap, program))
     return tap.finish()
 

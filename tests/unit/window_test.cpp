@@ -24,13 +24,17 @@ class InWindows final : public Backend {
     return inner_.make_pool(model, std::move(layers));
   }
   void prepare(const Stream& stream, const std::vector<int>& layers) override { inner_.prepare(stream, layers); }
-  void step(const StepArgs& args, Pool& pool, StepOutputs& outputs) override { inner_.step(args, pool, outputs); }
+  void step(const StepArgs& args, Pool& pool, StepOutputs& outputs) override {
+    if (args.plan.step >= lost_at) throw error("the device is lost");
+    inner_.step(args, pool, outputs);
+  }
   int steps_at_once(const Model&) const override { return at_once_; }
   void steps(const WindowArgs& args, Pool& pool, std::span<WindowStep> steps) override {
     windows += 1;
     longest = std::max(longest, steps.size());
     Backend::steps(args, pool, steps);
   }
+  std::int64_t lost_at = kLong;  // from this step on every call fails
   int windows = 0;
   std::size_t longest = 0;
 
@@ -129,6 +133,30 @@ TEST_CASE("a log that was interrupted goes on in windows to the same bytes") {
       CHECK((text_of_file(path) == whole));
     }
   }
+}
+
+TEST_CASE("a device that is lost in mid-run leaves a log whose complete steps are there, and that goes on elsewhere") {
+  const Folder folder;
+  const std::string path = folder / "a";
+  const LogHeader header = long_header("every:3", 0, 5);
+  FakeBackend elsewhere;
+  const std::string whole = bytes_of_log(folder / "whole", header, elsewhere);
+  for (const int at_once : {1, 4, 64})
+    for (const std::int64_t lost_at : {6, 13, 23}) {
+      CAPTURE(at_once);
+      CAPTURE(lost_at);
+      InWindows backend(at_once);
+      backend.lost_at = lost_at;
+      std::filesystem::remove(path);
+      CHECK_THROWS_WITH_AS(run_log(*create_log(path, header, {}), header, backend), "the device is lost", Error);
+      const auto log = open_log(path);
+      CHECK(log->steps() <= lost_at);
+      CHECK(log->steps() >=
+            (at_once == 1 ? lost_at : 4));  // a window goes with its device; the last event precedes step 4
+      CHECK(log->verify().dataset == "");
+      run_log(*resume_log(path, header, {}), header, elsewhere);
+      CHECK((text_of_file(path) == whole));
+    }
 }
 
 TEST_CASE("an event or an opaque step ends a window") {

@@ -84,8 +84,8 @@ class Backend {
   virtual void step(const StepArgs& args, Pool& pool, StepOutputs& outputs) = 0;
   /// How many steps at once are worth while; 1: `steps` is no faster than `step`.
   virtual int steps_at_once(const Model& model) const { return (void)model, 1; }
-  /// A window of steps, with the bits of `step` one after another (which is what this default does). `steps` has one entry for
-  /// each of them; `pool` ends as it is after the last.
+  /// The bits of `step` one after another, as this default does it: a step begins with what the one before stored, rounded to
+  /// its type; only drafts of a launch hold more (rule A9). `steps` has an entry each; `pool` ends as it is after the last.
   virtual void steps(const WindowArgs& args, Pool& pool, std::span<WindowStep> steps);
   /// Normalises rows (norm.hpp): the decode step's norm, or the decoder's, by itself. Throws Error where the contract does not say
   /// what its bits are, or the backend has none (which is this default).
@@ -101,7 +101,8 @@ struct BackendOptions {
   int threads = 0;          // golden: 0 takes what OpenMP gives
   int device = 0;           // cuda: which device
   std::string cpu_level{};  // golden: plain, sse2, avx2 or avx512; empty takes the best that the CPU has
-  bool poison = false;      // cuda: fills its outputs with ones before every step or norm, and watches what lies behind them
+  bool poison =
+      false;  // cuda: fills its outputs with ones before every step or norm, and watches what lies behind them
 };
 
 /// Factories, defined in golden/ and cuda/ and joined by linking. `make_cuda` throws Error with the reason when it cannot.
