@@ -4,6 +4,7 @@
 #include <array>
 #include <initializer_list>
 
+#include "gdnsim/check.hpp"
 #include "gdnsim/error.hpp"
 
 namespace gdnsim::cuda {
@@ -107,3 +108,13 @@ const Variant& variant(std::string_view name) {
 }
 
 }  // namespace gdnsim::cuda
+
+std::vector<std::string> gdnsim::cuda_kernels() {
+  std::vector<std::string> names;
+  for (const cuda::Variant& each : cuda::variants()) names.emplace_back(each.name);
+  return names;
+}
+
+std::unique_ptr<gdnsim::Backend> gdnsim::make_cuda_kernel(const BackendOptions& options, const std::string& name) {
+  return cuda::make_variant(options, name, options.poison);
+}

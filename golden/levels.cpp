@@ -1,5 +1,6 @@
 #include "levels.hpp"
 
+#include "gdnsim/check.hpp"
 #include "gdnsim/error.hpp"
 
 namespace gdnsim::golden {
@@ -64,3 +65,10 @@ const Variant& choose_variant(const std::string& name) {
 }
 
 }  // namespace gdnsim::golden
+
+std::vector<std::string> gdnsim::golden_kernels() {
+  std::vector<std::string> names;
+  for (const golden::Variant& each : golden::variants())
+    if (each.available) names.emplace_back(each.name);
+  return names;
+}

@@ -3,10 +3,10 @@
 #pragma once
 
 #include <map>
-#include <utility>
 #include <vector>
 
 #include "block_words.hpp"
+#include "forwarding_backend.hpp"
 #include "gdnsim/recipe.hpp"
 #include "gdnsim/simulator.hpp"
 #include "gdnsim/stream_view.hpp"
@@ -26,19 +26,12 @@ class FaultyStream final : public StreamView {
 class FaultyRun;
 
 /// The backend's step with what goes wrong around it.
-class FaultyBackend final : public Backend {
+class FaultyBackend final : public ForwardingBackend {
  public:
-  FaultyBackend(Backend& backend, FaultyRun& run) : backend_(backend), run_(run) {}
-  std::string name() const override { return backend_.name(); }
-  std::string description() const override { return backend_.description(); }
-  std::unique_ptr<Pool> make_pool(const Model& model, std::vector<int> layers) override {
-    return backend_.make_pool(model, std::move(layers));
-  }
-  void prepare(const Stream& stream, const std::vector<int>& layers) override { backend_.prepare(stream, layers); }
+  FaultyBackend(Backend& backend, FaultyRun& run) : ForwardingBackend(backend), run_(run) {}
   void step(const StepArgs& args, Pool& pool, StepOutputs& outputs) override;
 
  private:
-  Backend& backend_;
   FaultyRun& run_;
 };
 

@@ -27,13 +27,30 @@ void add_measure(const Measure& m, std::vector<Gate>& gates) {
 
 }  // namespace
 
+namespace {
+
+std::vector<std::string> kernels_of(const std::string& backend) {
+  return backend == "cuda" ? cuda_kernels() : golden_kernels();
+}
+
+ChosenBackend choose(const CheckOptions& options, bool poison) {
+  BackendOptions on = options.on;
+  on.poison = poison;
+  if (!options.is_held()) return choose_backend(options.backend, on);
+  const std::string held = ", held to " + options.kernel;
+  if (choose_backend(options.backend, on).backend->name() == "cuda")
+    return {make_cuda_kernel(on, options.kernel), "cuda" + held};
+  on.cpu_level = options.kernel;
+  return {make_golden(on), "golden" + held};
+}
+
+}  // namespace
+
 Subject::Subject(const CheckOptions& options_) : options(options_), reference(make_golden({.cpu_level = "plain"})) {
-  BackendOptions watched = options.on;
-  watched.poison = true;
-  ChosenBackend chosen = choose_backend(options.backend, options.on);
+  ChosenBackend chosen = choose(options, false);
   reason = chosen.reason;
   owned.push_back(std::move(chosen.backend));
-  owned.push_back(choose_backend(owned[0]->name(), watched).backend);
+  owned.push_back(choose(options, true).backend);
   if (const std::string why = owned[0]->refuses(options.contract); !why.empty()) throw Error(why);
   for (std::size_t i = 0; i < 2 && options.mutation != nullptr; ++i)
     owned.push_back(make_mutant(*owned[i], *options.mutation));
@@ -58,13 +75,37 @@ void check_times(const Subject& subject, std::vector<Gate>& gates) {
   bench.backend = subject.options.on, bench.states = {subject.options.state};
   bench.rows = {subject.options.reduced ? 1 : kTimedRows}, bench.seconds = subject.options.reduced ? 0.01 : 0.1;
   const std::size_t before = gates.size();
-  for (const Measure& m : subject.backend->name() == "cuda" ? bench_cuda(bench) : bench_golden(bench))
-    if (m.contract == subject.options.contract.name && (m.stage != "norm" || subject.has(CheckStage::gated_norm)))
-      add_measure(m, gates);
+  try {
+    for (const Measure& m : subject.backend->name() == "cuda" ? bench_cuda(bench) : bench_golden(bench))
+      if (m.contract == subject.options.contract.name && (m.stage != "norm" || subject.has(CheckStage::gated_norm)) &&
+          (!subject.options.is_held() || m.variant == subject.options.kernel))
+        add_measure(m, gates);
+  } catch (const Error& why) {  // cuda's measures nothing when a row of the table gives other bits: L2 says where
+    gates.push_back(skipped_gate(CheckStage::recurrent, Battery::time, "step", shape, why.what()));
+  }
   if (gates.size() == before)
     gates.push_back(skipped_gate(CheckStage::recurrent, Battery::time, "step", shape,
                                  "only golden, triton-sm90 and triton-sm90-mixed are measured"));
 }
+
+namespace {
+
+/// The step of one row of the table, in smaller batches: what the backend would not take by itself is examined too.
+void check_kernel(const CheckOptions& options, const std::string& kernel, std::vector<Gate>& gates) {
+  CheckOptions held = options;
+  held.kernel = kernel, held.reduced = true;
+  std::erase_if(held.batteries, [](Battery battery) { return battery > Battery::L2; });
+  const Subject subject(held);
+  std::vector<Gate> found;
+  check_steps(subject, found);
+  check_carried(subject, found);
+  for (Gate& gate : found) {
+    gate.kernel = kernel;
+    gates.push_back(std::move(gate));
+  }
+}
+
+}  // namespace
 
 CheckReport run_check(const CheckOptions& options) {
   const Subject subject(options);
@@ -72,8 +113,13 @@ CheckReport run_check(const CheckOptions& options) {
   report.backend = subject.reason, report.description = subject.backend->description();
   report.contract = options.contract, report.shape = options.shape, report.reduced = options.reduced;
   check_steps(subject, report.gates);
+  check_carried(subject, report.gates);
   check_norms(subject, report.gates);
   check_times(subject, report.gates);
+  if (options.is_held())
+    for (Gate& gate : report.gates) gate.kernel = options.kernel;
+  else if (options.kernel == "all" && options.mutation == nullptr && options.on.cpu_level.empty())
+    for (const std::string& kernel : kernels_of(subject.backend->name())) check_kernel(options, kernel, report.gates);
   std::ranges::stable_sort(report.gates, {}, [](const Gate& gate) { return gate.stage; });
   return report;
 }

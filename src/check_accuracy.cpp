@@ -35,14 +35,18 @@ std::uint32_t nearest_word(DType type, double x) {
 }
 
 void Accuracy::add(DType type, std::span<const std::byte> words, std::span<const double> exact) {
+  std::uint64_t finite = 0, right = 0;
+  double furthest = worst;
+#pragma omp parallel for reduction(+ : finite, right) reduction(max : furthest)
   for (std::size_t i = 0; i < exact.size(); ++i) {
     if (!std::isfinite(exact[i])) continue;
-    const std::uint32_t word = word_at(type, words, i), best = nearest_word(type, exact[i]);
-    ++compared;
-    nearest += word == best;
+    const std::uint32_t word = word_at(type, words, i);
+    ++finite;
+    right += word == nearest_word(type, exact[i]);
     const double error = std::abs(value_of(type, word) - exact[i]) / unit_of(type, exact[i]);
-    worst = std::max(worst, std::isnan(error) ? std::numeric_limits<double>::infinity() : error);
+    furthest = std::max(furthest, std::isnan(error) ? std::numeric_limits<double>::infinity() : error);
   }
+  compared += finite, nearest += right, worst = furthest;
 }
 
 }  // namespace gdnsim

@@ -11,11 +11,6 @@
 
 namespace gdnsim {
 
-/// Outputs of one row, or of many: raw words of each tap that is there.
-using TapBytes = std::array<Bytes, kTaps>;
-inline Bytes& at(TapBytes& taps, Tap tap) { return taps[static_cast<std::size_t>(tap)]; }
-inline const Bytes& at(const TapBytes& taps, Tap tap) { return taps[static_cast<std::size_t>(tap)]; }
-
 CheckStage stage_of(Tap tap);
 
 class Tally {
@@ -24,6 +19,8 @@ class Tally {
   /// Compares one row's words of a tap.
   void compare(Tap tap, const TapShape& shape, std::span<const std::byte> want, std::span<const std::byte> got,
                const std::string& between, std::int64_t row);
+  /// Counts elements that a digest of them all said to be the same.
+  void agree(std::uint64_t elements) { gate_.compared += elements; }
   void count_launches(std::uint64_t launches) { gate_.launches += launches; }
   bool differs() const { return gate_.first.has_value(); }
   CheckStage stage() const { return gate_.stage; }

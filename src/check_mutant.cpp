@@ -1,62 +1,53 @@
-// Planted faults: what the batteries must find. Each is a backend that hands its work to a sound one and spoils one thing.
+// A backend that hands its work to a sound one and spoils one thing.
 #include <algorithm>
-#include <array>
 #include <cstring>
 
-#include "check_gate.hpp"
-#include "gdnsim/error.hpp"
+#include "forwarding_backend.hpp"
+#include "gdnsim/check.hpp"
+#include "gdnsim/contract.hpp"
 
 namespace gdnsim {
 namespace {
 
-constexpr std::array kMutations{
-    Mutation{"squares", "the sum of squares of the gated norm is 1e-4 too large", CheckStage::gated_norm,
-             Battery::accuracy, ""},
-    Mutation{"squares-plain", "the sum of squares of the plain norm is 1e-4 too large", CheckStage::rmsnorm,
-             Battery::accuracy, ""},
-    Mutation{"offset-lost", "the weight is taken without its offset", CheckStage::rmsnorm, Battery::L2,
-             "against golden"},
-    Mutation{"offset-zero", "an offset of 0 is added all the same: -0 becomes +0", CheckStage::gated_norm, Battery::L2,
-             "against golden"},
-    Mutation{"norm-order", "the norm sums its squares in another order", CheckStage::gated_norm, Battery::L2,
-             "against golden"},
-    Mutation{"root", "the plain norm sums in another order than the gated one", CheckStage::rmsnorm, Battery::L2,
-             "rstd as in the gated norm"},
-    Mutation{"by-batch", "above 264 rows the norm sums in another order", CheckStage::gated_norm, Battery::L1,
-             "batch sizes"},
-    Mutation{"by-place", "the norm's last row of an odd batch is off by one bit", CheckStage::gated_norm, Battery::L1,
-             "parts of"},
-    Mutation{"norm-noise", "a bit of the norm is off now and then", CheckStage::gated_norm, Battery::L0, "50 repeats"},
-    Mutation{"state-order", "S.k and S.q are summed in another order", CheckStage::recurrent, Battery::L2,
-             "against golden"},
-    Mutation{"taps", "the conv adds its newest column first", CheckStage::conv, Battery::L2, "against golden"},
-    Mutation{"step-by-batch", "in launches of more than 16 rows S.k and S.q are summed in another order",
-             CheckStage::recurrent, Battery::L1, "batch sizes"},
-    Mutation{"step-noise", "a bit of core_out is off now and then", CheckStage::recurrent, Battery::L0, "50 repeats"},
-    Mutation{"conv-noise", "a bit of conv_out is off now and then", CheckStage::conv, Battery::L0, "50 repeats"},
-};
-
 void reorder(Dot& dot) { dot.tree = dot.tree == Tree::widest ? Tree::narrowest : Tree::widest; }
 
-class Mutant final : public Backend {
+class Mutant final : public ForwardingBackend {
  public:
-  Mutant(Backend& backend, const Mutation& mutation) : backend_(backend), name_(mutation.name) {}
-  std::string name() const override { return backend_.name(); }
-  std::string description() const override { return backend_.description(); }
-  std::string refuses(const Contract& contract) const override { return backend_.refuses(contract); }
-  std::unique_ptr<Pool> make_pool(const Model& model, std::vector<int> layers) override {
-    return backend_.make_pool(model, std::move(layers));
-  }
-  void prepare(const Stream& stream, const std::vector<int>& layers) override { backend_.prepare(stream, layers); }
-  double memory_rate() override { return backend_.memory_rate(); }
+  Mutant(Backend& backend, const Mutation& mutation) : ForwardingBackend(backend), name_(mutation.name) {}
 
   void step(const StepArgs& args, Pool& pool, StepOutputs& outputs) override {
     Contract contract = args.contract;
-    if (is("state-order") || (is("step-by-batch") && args.plan.rows() > 16)) reorder(contract.state_dot);
+    const int rows = args.plan.rows();
+    if (is("state-order") || (is("step-by-batch") && rows > 16) || (is("candidate") && args.plan.draft == 2) ||
+        (is("window") && step_of_window_ > 2))
+      reorder(contract.state_dot);
+    if (is("tiled") && rows > 66) reorder(contract.norm_dot);
     if (is("taps")) contract.conv_taps = ConvTaps::newest_first;
     backend_.step({args.layer, args.plan, args.inputs, contract}, pool, outputs);
     if (now_and_then("step-noise")) flip(outputs[Tap::core_out], 0);
     if (now_and_then("conv-noise")) flip(outputs[Tap::conv_out], 0);
+    if (is("late-row") && rows > 100) flip(outputs[Tap::core_out], 97 * shape_of(Tap::core_out, pool.model()).bytes());
+    if (is("leftover")) leave_over(args.plan, outputs[Tap::core_out]);
+    for (std::size_t row = 0; row < args.plan.block.size(); ++row)
+      if (args.plan.block[row] < 0) spoil_inactive(args, row, pool, outputs);
+  }
+
+  void steps(const WindowArgs& args, Pool& pool, std::span<WindowStep> steps) override {
+    for (step_of_window_ = 1; step_of_window_ <= static_cast<int>(steps.size()); ++step_of_window_) {
+      const auto i = static_cast<std::size_t>(step_of_window_ - 1);
+      Backend::steps(
+          {args.layer, args.plans.subspan(i, 1), args.inputs.subspan(i, 1), args.contracts, args.looks.subspan(i, 1)},
+          pool, steps.subspan(i, 1));
+    }
+    step_of_window_ = 0;
+  }
+
+  std::unique_ptr<Pool> make_pool(const Model& model, std::vector<int> layers) override {
+    auto pool = ForwardingBackend::make_pool(model, std::move(layers));
+    const Bytes ones(model.state_bytes(), std::byte{0xFF}), zeros(model.conv_bytes());
+    if (is("fresh-pool"))
+      pool->write(pool->layers().back(), static_cast<std::int32_t>(model.num_blocks - 1), ones, zeros);
+    return pool;
   }
 
   void norm(const NormArgs& args, NormOutputs& outputs) override {
@@ -78,6 +69,21 @@ class Mutant final : public Backend {
   bool is(std::string_view name) const { return name == name_; }
   bool now_and_then(std::string_view name) { return is(name) && ++calls_ % 17 == 0; }
   static void flip(Bytes& words, std::size_t at) { words[at] ^= std::byte{1}; }
+
+  /// Rows that are inactive now keep what was there.
+  void leave_over(const StepPlan& plan, Bytes& words) {
+    const std::size_t bytes = words.size() / plan.block.size();
+    for (std::size_t row = 0; row < plan.block.size(); ++row)
+      if (plan.block[row] < 0 && last_.size() >= (row + 1) * bytes)
+        std::memcpy(words.data() + row * bytes, last_.data() + row * bytes, bytes);
+    last_ = words;
+  }
+
+  void spoil_inactive(const StepArgs& args, std::size_t row, Pool& pool, StepOutputs& outputs) {
+    const std::size_t bytes = shape_of(Tap::rstd, pool.model()).bytes();
+    if (is("inactive-norm")) std::memset(outputs[Tap::rstd].data() + row * bytes, 0, bytes);
+    if (is("inactive-block") && args.plan.block[0] >= 0) pool.copy(args.layer, args.plan.block[0], 0);
+  }
 
   /// -0 + 0 is +0; every other word stays.
   static void add_zero(Bytes& words, DType act) {
@@ -108,46 +114,16 @@ class Mutant final : public Backend {
     }
   }
 
-  Backend& backend_;
   const std::string_view name_;
   int calls_ = 0;
+  int step_of_window_ = 0;  // from 1 on; 0: no window
+  Bytes last_;              // core_out of the launch before
 };
 
 }  // namespace
 
-std::span<const Mutation> mutations() { return kMutations; }
-
-const Mutation& mutation(std::string_view name) {
-  std::string names;
-  for (const Mutation& each : kMutations) {
-    if (each.name == name) return each;
-    names += ", " + std::string(each.name);
-  }
-  throw error("--mutate: expected all", names, "; found '", name, "'");
-}
-
 std::unique_ptr<Backend> make_mutant(Backend& backend, const Mutation& mutation) {
   return std::make_unique<Mutant>(backend, mutation);
-}
-
-bool MutationResult::caught() const {
-  return std::ranges::any_of(gates, [](const Gate& gate) { return gate.verdict == Gate::Verdict::violated; });
-}
-
-std::vector<MutationResult> run_mutations(const CheckOptions& options, const std::string& which) {
-  std::vector<MutationResult> results;
-  for (const Mutation& each : kMutations) {
-    if (which != "all" && &each != &mutation(which)) continue;
-    CheckOptions planted = options;
-    planted.stages = {each.stage}, planted.batteries = {each.battery};
-    planted.mutation = &each;
-    MutationResult& result = results.emplace_back();
-    result.mutation = &each;
-    for (Gate& gate : run_check(planted).gates)
-      if (gate.stage == each.stage && gate.battery == each.battery && gate.name.starts_with(each.gate))
-        result.gates.push_back(std::move(gate));
-  }
-  return results;
 }
 
 }  // namespace gdnsim

@@ -44,10 +44,14 @@ std::string figure_of(const Gate& gate) {
   return grouped(gate.differing) + " differ, max_abs " + form("%.3g", gate.max_abs);
 }
 
+std::string shape_of(const Gate& gate) {
+  return gate.kernel.empty() ? gate.shape : "kernel " + gate.kernel + ": " + gate.shape;
+}
+
 std::string row_text(const Gate& gate) {
   return padded(std::string(name_of(gate.stage)), 11) + padded(std::string(name_of(gate.battery)), 9) +
          padded(gate.name, 43) + padded(gate.compared > 0 ? grouped(gate.compared) : "-", 15, true) + "  " +
-         padded(figure_of(gate), 38) + padded(std::string(name_of(gate.verdict)), 10) + gate.shape + "\n";
+         padded(figure_of(gate), 38) + padded(std::string(name_of(gate.verdict)), 10) + shape_of(gate) + "\n";
 }
 
 std::string word_text(DType type, std::uint32_t word) {
@@ -57,7 +61,7 @@ std::string word_text(DType type, std::uint32_t word) {
 std::string violation_text(const Gate& gate) {
   std::ostringstream text;
   text << name_of(gate.verdict) << ": " << name_of(gate.stage) << ", " << name_of(gate.battery) << ", " << gate.name
-       << " (" << gate.shape << ")";
+       << " (" << shape_of(gate) << ")";
   if (gate.verdict == Gate::Verdict::empty) {
     text << ": nothing was compared\n";
     return text.str();
@@ -95,6 +99,7 @@ Json gate_json(const Gate& gate) {
           {"battery", name_of(gate.battery)},
           {"name", gate.name},
           {"shape", gate.shape},
+          {"kernel", gate.kernel.empty() ? Json() : Json(gate.kernel)},
           {"verdict", name_of(gate.verdict)},
           {"launches", gate.launches},
           {"compared", gate.compared},

@@ -5,30 +5,11 @@
 
 #include "gdnsim/bench.hpp"
 #include "gdnsim/error.hpp"
-#include "synth_values.hpp"
 
 namespace gdnsim {
 namespace {
 
-Recipe recipe_of(const Model& model, bool wild) {
-  using Special = SpecialRecipe::Kind;
-  Recipe recipe;
-  recipe.seed = wild ? 12 : 11;
-  recipe.model = model, recipe.steps = 1, recipe.rows = StepScene::kContents;
-  recipe.params.conv_bias = Draw{Draw::Kind::normal, 0, 0.1f};
-  if (wild) {
-    recipe.inputs.specials.rate = 0.002;
-    recipe.inputs.specials.kinds = {Special::nan,  Special::payload,    Special::inf,      Special::minus_inf,
-                                    Special::zero, Special::minus_zero, Special::denormal, Special::largest};
-  }
-  return recipe;
-}
-
-void append(Bytes& to, const Bytes& from, int row) {
-  const std::size_t bytes = from.size() / StepScene::kContents, at = static_cast<std::size_t>(row) * bytes;
-  to.insert(to.end(), from.begin() + static_cast<std::ptrdiff_t>(at),
-            from.begin() + static_cast<std::ptrdiff_t>(at + bytes));
-}
+constexpr int kInactive = 3;  // inputs of an inactive row, which nobody may look at: wild
 
 /// An order of n numbers: every `step`th, round and round.
 std::vector<std::int64_t> order_of(std::int64_t n, std::int64_t step, std::int64_t offset) {
@@ -40,9 +21,7 @@ std::vector<std::int64_t> order_of(std::int64_t n, std::int64_t step, std::int64
 
 void pad(CheckBatch& batch) {
   CheckBatch padded;
-  for (std::size_t row = 0; row < batch.content.size(); ++row) {
-    if (std::ranges::find(batch.watched, static_cast<int>(row)) != batch.watched.end())
-      padded.watched.push_back(static_cast<int>(padded.content.size()));
+  for (std::size_t row = 0; row < batch.rows(); ++row) {
     padded.content.push_back(batch.content[row]), padded.block.push_back(batch.block[row]);
     if (row % 3 == 0) padded.content.push_back(-1), padded.block.push_back(-1);
   }
@@ -51,14 +30,21 @@ void pad(CheckBatch& batch) {
 
 }  // namespace
 
+TapSet all_taps() {
+  TapSet all;
+  for (std::size_t t = 0; t < kTaps; ++t) all.add(static_cast<Tap>(t));
+  return all;
+}
+
 std::string_view name_of(Layout layout) {
   return layout == Layout::straight   ? "batch sizes"
          : layout == Layout::permuted ? "permuted rows and blocks"
                                       : "padding between";
 }
 
-Model check_model(const std::string& shape, DType state, std::int64_t blocks) {
-  Model model = bench_model(1, state);
+Model check_model(const CheckOptions& options) {
+  Model model = bench_model(1, options.state);
+  const std::string& shape = options.shape;
   if (shape == "tp4") {
     model.H = 4, model.HV = 8;
   } else if (shape == "small") {
@@ -66,28 +52,31 @@ Model check_model(const std::string& shape, DType state, std::int64_t blocks) {
   } else if (shape != "tp1") {
     throw error("--shape: expected tp1, tp4 or small, found '", shape, "'");
   }
-  model.num_blocks = blocks;
   return model;
 }
 
-StepScene::StepScene(const CheckOptions& options, std::int64_t most_rows)
-    : most_rows_(most_rows), model_(check_model(options.shape, options.state, 1 + kStarts + most_rows)) {
-  Model model = model_;
-  model.num_blocks = std::max<std::int64_t>(model.num_blocks, kContents + 1);  // a recipe wants one for every row
-  tame_ = make_recipe_stream(recipe_of(model, false)), wild_ = make_recipe_stream(recipe_of(model, true));
-  tame_->inputs(0, 0, tame_inputs_), wild_->inputs(0, 0, wild_inputs_);
+Model other_model(const CheckOptions& options) {
+  Model model = bench_model(1, options.state);
+  model.H = 2, model.HV = 6, model.K = 37, model.V = 19, model.W = 3;
+  model.scale = 0.164399f;
+  if (!undefined_because(options.contract, model).empty()) model.K = 64, model.V = 128, model.scale = 0.125f;
+  return model;
 }
 
-void StepScene::fill(Pool& pool) const {
+StepScene::StepScene(Model model, std::int64_t most_rows, bool conv_bias)
+    : most_rows_(most_rows), model_(std::move(model)) {
+  model_.num_blocks = first_free() + most_rows;
+  contents_ = std::make_unique<Contents>(model_, conv_bias);
+}
+
+std::unique_ptr<Pool> StepScene::make_pool(Backend& backend) const {
+  auto pool = backend.make_pool(model_, {0});
   Bytes recurrent(model_.state_bytes()), conv(model_.conv_bytes());
-  for (int content = 0; content < kStarts; ++content) {
-    const auto word = static_cast<std::uint32_t>(content);
-    gdnsim::fill({Draw::Kind::normal, 0, 0.1f}, {7, Tensor::recurrent, 0, word, 0}, model_.state_dtype, recurrent);
-    gdnsim::fill({}, {7, Tensor::conv, 0, word, 0}, model_.conv_state_dtype, conv);
-    pool.write(0, start_of(content), recurrent, conv);
+  for (int content = 0; content < kContents; ++content) {
+    contents_->start(content, recurrent, conv);
+    pool->write(0, start_of(content), recurrent, conv);
   }
-  for (std::int64_t i = 0; i < most_rows_; ++i)
-    pool.copy(0, start_of(static_cast<int>(i % kStarts)), static_cast<std::int32_t>(1 + kStarts + i));
+  return pool;
 }
 
 CheckBatch StepScene::lay(std::int64_t size, Layout layout, int first) const {
@@ -100,25 +89,22 @@ CheckBatch StepScene::lay(std::int64_t size, Layout layout, int first) const {
   for (std::int64_t i = 0; i < size; ++i) {
     const auto row = static_cast<std::size_t>(rows[static_cast<std::size_t>(i)]);
     batch.content[row] = kProbes + static_cast<int>((i + size) % (kContents - kProbes));
-    batch.block[row] = static_cast<std::int32_t>(1 + kStarts + blocks[static_cast<std::size_t>(i)]);
+    batch.block[row] = first_free() + static_cast<std::int32_t>(blocks[static_cast<std::size_t>(i)]);
   }
   for (std::int64_t probe = 0; probe < probes; ++probe) {  // from the first row to the last
     const std::int64_t i = probes == 1 ? 0 : probe * (size - 1) / (probes - 1);
     const std::int64_t row = rows[static_cast<std::size_t>(i)];
     batch.content[static_cast<std::size_t>(row)] = static_cast<int>((first + probe) % kProbes);
-    batch.watched.push_back(static_cast<int>(row));
   }
-  std::ranges::sort(batch.watched);
   if (layout == Layout::padded) pad(batch);
   return batch;
 }
 
-CheckBatch StepScene::all_watched(int size) const {
+CheckBatch StepScene::lay_all(int size) const {
   CheckBatch batch;
   for (int row = 0; row < size; ++row) {
     batch.content.push_back(row % kContents);
-    batch.block.push_back(1 + kStarts + row);
-    batch.watched.push_back(row);
+    batch.block.push_back(first_free() + row);
   }
   pad(batch);
   return batch;
@@ -137,43 +123,38 @@ StepPlan StepScene::plan(const CheckBatch& batch) const {
 
 void StepScene::gather(const CheckBatch& batch, StepInputs& inputs) const {
   for (Bytes* each : {&inputs.mixed_qkv, &inputs.a, &inputs.b, &inputs.z}) each->clear();
-  for (const int content : batch.content) {
-    const int row = std::max(content, 0);
-    const StepInputs& from = content < 0 || is_wild(content) ? wild_inputs_ : tame_inputs_;
-    append(inputs.mixed_qkv, from.mixed_qkv, row), append(inputs.a, from.a, row);
-    append(inputs.b, from.b, row), append(inputs.z, from.z, row);
-  }
+  for (const int content : batch.content) contents_->append(content < 0 ? kInactive : content, inputs);
 }
 
 void StepScene::place(const CheckBatch& batch, Pool& pool) const {
-  for (const int row : batch.watched)
-    pool.copy(0, start_of(batch.content[static_cast<std::size_t>(row)]), batch.block[static_cast<std::size_t>(row)]);
+  for (std::size_t row = 0; row < batch.rows(); ++row)
+    if (batch.active(row)) pool.copy(0, start_of(batch.content[row]), batch.block[row]);
 }
 
-std::vector<TapBytes> run_rows(Backend& backend, StepScene& scene, Pool& pool, const CheckBatch& batch, TapSet want,
-                               const Contract& contract) {
+void fill_with_ones(StepOutputs& outputs, const Model& model, std::size_t rows) {
+  for (std::size_t t = 0; t < kTaps; ++t)
+    if (const Tap tap = static_cast<Tap>(t); outputs.want.has(tap))
+      outputs[tap].assign(shape_of(tap, model).bytes() * rows, std::byte{0xFF});
+}
+
+StepOutputs run_launch(Backend& backend, const StepScene& scene, Pool& pool, const CheckBatch& batch, TapSet want,
+                       const Contract& contract) {
   StepInputs inputs;
   StepOutputs outputs;
   outputs.want = want;
-  const StepPlan plan = scene.plan(batch);
+  fill_with_ones(outputs, scene.model(), batch.rows());
   scene.place(batch, pool);
   scene.gather(batch, inputs);
-  backend.step({0, plan, inputs, contract}, pool, outputs);
-  std::vector<TapBytes> rows;
-  for (const int row : batch.watched) {
-    TapBytes& taps = rows.emplace_back();
-    for (std::size_t t = 0; t < kTaps; ++t) {
-      const Tap tap = static_cast<Tap>(t);
-      if (!want.has(tap) || outputs[tap].empty()) continue;
-      const std::size_t bytes = shape_of(tap, scene.model()).bytes();
-      const auto from = outputs[tap].begin() + static_cast<std::ptrdiff_t>(static_cast<std::size_t>(row) * bytes);
-      taps[t].assign(from, from + static_cast<std::ptrdiff_t>(bytes));
-    }
-    at(taps, Tap::state).resize(scene.model().state_bytes()),
-        at(taps, Tap::conv_state).resize(scene.model().conv_bytes());
-    pool.read(0, batch.block[static_cast<std::size_t>(row)], at(taps, Tap::state), at(taps, Tap::conv_state));
-  }
-  return rows;
+  backend.step({0, scene.plan(batch), inputs, contract}, pool, outputs);
+  return outputs;
+}
+
+KeptBlock keep_block(const Pool& pool, std::int32_t block, int layer) {
+  KeptBlock kept;
+  kept.block = block, kept.digest = pool.digest(layer, block);
+  kept.make_room(true, pool.model());
+  pool.read(layer, block, kept.recurrent, kept.conv);
+  return kept;
 }
 
 }  // namespace gdnsim

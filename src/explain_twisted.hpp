@@ -2,6 +2,7 @@
 #pragma once
 
 #include "explain_trial.hpp"
+#include "forwarding_backend.hpp"
 #include "gdnsim/stream_view.hpp"
 
 namespace gdnsim::explaining {
@@ -22,15 +23,9 @@ class TwistedStream final : public StreamView {
 };
 
 /// Rows under another contract and padded rows are run apart, each from the pool as it stands; a row does not see the others.
-class TwistedBackend final : public Backend {
+class TwistedBackend final : public ForwardingBackend {
  public:
-  TwistedBackend(Backend& backend, const TwistList& twists) : backend_(backend), twists_(twists) {}
-  std::string name() const override { return backend_.name(); }
-  std::string description() const override { return backend_.description(); }
-  std::unique_ptr<Pool> make_pool(const Model& model, std::vector<int> layers) override {
-    return backend_.make_pool(model, std::move(layers));
-  }
-  void prepare(const Stream& stream, const std::vector<int>& layers) override { backend_.prepare(stream, layers); }
+  TwistedBackend(Backend& backend, const TwistList& twists) : ForwardingBackend(backend), twists_(twists) {}
   void step(const StepArgs& args, Pool& pool, StepOutputs& outputs) override;
 
   Still still;  // set before each step, by whoever sees the pool then
@@ -41,7 +36,6 @@ class TwistedBackend final : public Backend {
   void run_padded(const StepArgs& args, const StepInputs& inputs, const PaddedRows& padded, Pool& pool,
                   StepOutputs& outputs);
 
-  Backend& backend_;
   const TwistList twists_;
 };
 

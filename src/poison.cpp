@@ -3,19 +3,15 @@
 #include <algorithm>
 #include <cstring>
 
+#include "forwarding_backend.hpp"
 #include "gdnsim/error.hpp"
+#include "gdnsim/words.hpp"
 #include "pool_digest.hpp"
 
 namespace gdnsim {
 namespace {
 
 constexpr std::uint32_t kF32 = 0x7FA00000u, kF32Blocks = 1u << 21, kBf16 = 0x7FA0u, kBf16Blocks = 32, kF16 = 0x7D00u;
-
-std::uint32_t word_at(std::span<const std::byte> words, DType type, std::size_t i) {
-  std::uint32_t word = 0;
-  std::memcpy(&word, words.data() + i * size_of(type), size_of(type));
-  return word;
-}
 
 void fill(std::span<std::byte> words, DType type, std::uint32_t word) {
   for (std::size_t i = 0; i < words.size() / size_of(type); ++i)
@@ -25,7 +21,7 @@ void fill(std::span<std::byte> words, DType type, std::uint32_t word) {
 /// The first word that is poison.
 std::optional<std::size_t> first_poison(std::span<const std::byte> words, DType type) {
   for (std::size_t i = 0; i < words.size() / size_of(type); ++i)
-    if (poison_of(type, word_at(words, type, i))) return i;
+    if (poison_of(type, word_at(type, words, i))) return i;
   return std::nullopt;
 }
 
@@ -35,16 +31,9 @@ struct Found {
 };
 
 /// Looks at what each active row is about to read, and at what the step left of the outputs.
-class PoisonBackend final : public Backend {
+class PoisonBackend final : public ForwardingBackend {
  public:
-  explicit PoisonBackend(Backend& backend) : backend_(backend) {}
-  std::string name() const override { return backend_.name(); }
-  std::string description() const override { return backend_.description(); }
-  std::string refuses(const Contract& contract) const override { return backend_.refuses(contract); }
-  std::unique_ptr<Pool> make_pool(const Model& model, std::vector<int> layers) override {
-    return backend_.make_pool(model, std::move(layers));
-  }
-  void prepare(const Stream& stream, const std::vector<int>& layers) override { backend_.prepare(stream, layers); }
+  using ForwardingBackend::ForwardingBackend;
   void step(const StepArgs& args, Pool& pool, StepOutputs& outputs) override {
     for (std::size_t row = 0; row < args.plan.block.size(); ++row)
       if (args.plan.block[row] >= 0) require_filled(args, pool, row);
@@ -80,7 +69,7 @@ class PoisonBackend final : public Backend {
       if (!at) continue;
       PoisonRead read = read_of(args, row, tap, type);
       const std::int64_t line = tap == Tap::state ? 1LL * model.V * model.K : model.dim();
-      read.poison = *poison_of(type, word_at(words, type, *at));
+      read.poison = *poison_of(type, word_at(type, words, *at));
       read.head = static_cast<std::int64_t>(*at) / line, read.element = static_cast<std::int64_t>(*at) % line;
       throw Found{read};
     }
@@ -97,7 +86,6 @@ class PoisonBackend final : public Backend {
     throw Found{read};
   }
 
-  Backend& backend_;
   BlockLook look_;
 };
 

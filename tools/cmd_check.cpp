@@ -11,7 +11,7 @@ namespace {
 
 struct Options {
   BackendChoice backend;
-  std::string file, trace, contract = "golden", shape = "tp1", state = "f32", mutate;
+  std::string file, trace, contract = "golden", shape = "tp1", state = "f32", mutate, kernel = "all";
   std::vector<std::string> stages, batteries;
   bool reduced = false;
   SliceOptions slice;
@@ -55,7 +55,7 @@ CheckOptions to_check(const Options& options, Progress& progress) {
   check.contract = load_contracts(options.contract).decode;
   check.stages = named(kCheckStages, options.stages), check.batteries = named(kBatteries, options.batteries);
   check.shape = options.shape, check.state = *dtype_from(options.state);
-  check.reduced = options.reduced;
+  check.reduced = options.reduced, check.kernel = options.kernel;
   check.progress = [&progress](const std::string& what) { progress.stage(what); };
   return check;
 }
@@ -105,6 +105,12 @@ void add_check(CLI::App& root, Job& job) {
       ->capture_default_str()
       ->check(CLI::IsMember({"f32", "bf16", "f16"}));
   command->add_flag("--reduced", options->reduced, "smaller batches and fewer rows, for a CPU");
+  command
+      ->add_option(
+          "--kernel", options->kernel,
+          "hold the backend to one row of its table, like avx2 or fused; own: what it takes by itself; all: that, "
+          "then the step of every row in smaller batches")
+      ->capture_default_str();
   command->add_option("--mutate", options->mutate,
                       "plant a fault into the backend and see whether the gate named for it finds it: a name, or all");
   add_trace_option(*command, options->trace);

@@ -14,7 +14,7 @@ import schema  # noqa: E402
 from program import Checks, Program  # noqa: E402
 from tap import Tap  # noqa: E402
 
-QUICK = ["check", "--backend", "golden", "--threads", "1", "--shape", "small", "--reduced"]
+QUICK = ["check", "--backend", "golden", "--threads", "1", "--shape", "small", "--reduced", "--kernel", "own"]
 STAGES = ["conv", "recurrent", "gated-norm", "rmsnorm"]
 TILED = "triton-sm90-tiled-norm"
 RECIPE = {
@@ -56,7 +56,11 @@ def check_backend(tap, checks, folder):
     tap.check([s for s in STAGES if any(g["stage"] == s for g in gates)] == STAGES, "every stage is there", gates)
     tap.check({g["battery"] for g in gates} == {"L0", "L2", "accuracy"}, "the batteries asked for, and no others", gates)
     tap.check(
-        all(g["compared"] > 0 and g["verdict"] in ("held", "measured") for g in gates), "each gate compared something", gates
+        all(g["verdict"] == "skipped" or (g["compared"] > 0 and g["verdict"] in ("held", "measured")) for g in gates)
+        and [(g["stage"], g["shape"]) for g in gates if g["verdict"] == "skipped"]
+        == [("gated-norm", "any width"), ("rmsnorm", "any width")],
+        "each gate compared something, but for golden's norm with itself",
+        gates,
     )
     tap.check(
         report["fields"]["norm"] == "vllm" and "CPU, 1 thread" in report["description"], "contract and device are in it", report
@@ -147,6 +151,7 @@ def check_refused(checks):
     checks.refused("an unknown stage", ["check", "--stage", "banana"], "--stage", "banana")
     checks.refused("an unknown battery", ["check", "--battery", "L9"], "--battery", "L9")
     checks.refused("an unknown shape", ["check", "--shape", "huge"], "--shape", "huge")
+    checks.refused("an unknown kernel", [*QUICK[:-1], "banana"], "'banana'")
     checks.refused("an unknown fault", [*QUICK, "--mutate", "banana"], "--mutate", "squares", "'banana'")
     checks.refused("an unknown backend", ["check", "--backend", "banana"], "'banana'")
     checks.refused("a contract that is none", ["check", "--contract", "banana"], "'banana'")

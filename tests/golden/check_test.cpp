@@ -11,6 +11,7 @@
 #include <string>
 
 #include "check_gate.hpp"
+#include "check_norm_share.hpp"
 #include "check_subject.hpp"
 #include "gdnsim/arith.hpp"
 
@@ -20,10 +21,10 @@ namespace {
 
 CheckOptions reduced(const std::string& contract) {
   CheckOptions options;
-  options.backend = "golden";
+  options.backend = "golden", options.on.threads = 1;
   options.contract = contract_preset(contract);
   options.shape = "small";
-  options.reduced = true;
+  options.reduced = true, options.kernel = "own";
   options.batteries = {Battery::L0, Battery::L1, Battery::L2, Battery::accuracy};
   return options;
 }
@@ -46,6 +47,7 @@ TEST_CASE("check: golden and triton-sm90 hold on golden, at max_abs 0") {
     for (const Gate& gate : report.gates) {
       CAPTURE(gate.name);
       CHECK(gate.verdict != Gate::Verdict::violated);
+      CHECK(gate.verdict != Gate::Verdict::empty);
       CHECK((gate.verdict == Gate::Verdict::skipped || gate.compared > 0));
       if (gate.battery == Battery::L0 || gate.battery == Battery::L1) CHECK((gate.differing == 0 && gate.max_abs == 0));
       if (gate.verdict != Gate::Verdict::skipped) asked.insert({gate.stage, gate.battery});
@@ -53,6 +55,23 @@ TEST_CASE("check: golden and triton-sm90 hold on golden, at max_abs 0") {
     CHECK(asked.size() == (name == "golden" ? 16 : 12));  // triton-sm90 has no plain norm
     CHECK(gate_of(report, CheckStage::gated_norm, Battery::accuracy, "2048 rows").correctly_rounded >= 0.99998);
   }
+}
+
+TEST_CASE("check: every row of the table is examined, and one that is asked for") {
+  CheckOptions options = reduced("golden");
+  options.kernel = "all", options.batteries = {Battery::L2};
+  std::set<std::string> kernels;
+  const CheckReport all = run_check(options);
+  CHECK(all.exit_code() == 0);
+  for (const Gate& gate : all.gates)
+    if (gate.stage == CheckStage::recurrent && gate.name == "against golden" && gate.verdict == Gate::Verdict::held)
+      kernels.insert(gate.kernel);
+  CHECK(kernels.size() == golden_kernels().size());  // all but plain, and the backend's own choice
+  CHECK(kernels.contains(""));
+  options.kernel = golden_kernels().back();
+  for (const Gate& gate : run_check(options).gates) CHECK(gate.kernel == golden_kernels().back());
+  options.kernel = "banana";
+  CHECK_THROWS_WITH_AS(run_check(options), doctest::Contains("found 'banana'"), Error);
 }
 
 TEST_CASE("check: the norm whose lanes depend on the batch is found out between 264 and 265 rows") {
@@ -69,6 +88,9 @@ TEST_CASE("check: the norm whose lanes depend on the batch is found out between 
     CHECK(gate.first->tap == Tap::rstd);
     CHECK(gate.first->want != gate.first->got);
   }
+  const Gate& in_step = gate_of(report, CheckStage::gated_norm, Battery::L1, "batch sizes, in a step");
+  CHECK(in_step.verdict == Gate::Verdict::violated);
+  CHECK(in_step.first.value().between == "66 and 67 rows");  // of four heads
   CHECK(gate_of(report, CheckStage::gated_norm, Battery::L1, "parts of 512 of 2048 rows").verdict ==
         Gate::Verdict::held);
 }
@@ -89,7 +111,7 @@ TEST_CASE("check: every planted fault is found by the gate named for it, and by 
     CHECK(!result.gates.empty());
     CHECK(result.caught());
   }
-  CHECK(mutations().size() >= 14);
+  CHECK(mutations().size() >= 22);
   CHECK_THROWS_WITH_AS(mutation("banana"), doctest::Contains("found 'banana'"), Error);
 }
 
@@ -132,6 +154,20 @@ TEST_CASE("check: the nearest word is rounded once") {
     CHECK(nearest_word(DType::bf16, low + (high - low) * (0.5 - 0x1p-30)) == word);
     CHECK(nearest_word(DType::bf16, low + (high - low) * (0.5 + 0x1p-30)) == word + 1);
   }
+}
+
+TEST_CASE("check: what the order of a sum leaves correctly rounded") {
+  Contract contract = contract_preset("golden");
+  const auto misses = [&](int width, DType act) {
+    return 1e6 * expected_misses({width, act, false, NormGate::silu, 1e-6f, 1}, contract);
+  };
+  CHECK(misses(128, DType::bf16) == doctest::Approx(8.2).epsilon(0.02));
+  CHECK(misses(8192, DType::bf16) == doctest::Approx(18.9).epsilon(0.02));
+  CHECK(misses(8192, DType::f16) == doctest::Approx(8 * misses(8192, DType::bf16)));
+  contract.norm_dot.groups = Tree::widest;  // no partial sum is large but the last few
+  CHECK(misses(8192, DType::bf16) == doctest::Approx(8.1).epsilon(0.02));
+  contract.norm_dot.lane = Lane::whole;  // every one of 8,192 squares to the whole
+  CHECK(misses(8192, DType::bf16) > 90);
 }
 
 TEST_CASE("check: errors are measured in units of the exact value's last place") {

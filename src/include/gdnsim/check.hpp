@@ -60,6 +60,7 @@ struct Gate {
   std::optional<Violation> first;
   Verdict verdict = Verdict::empty;
   std::string note;
+  std::string kernel;  // the row of the backend's table that was examined; empty: what the backend takes by itself
 };
 std::string_view name_of(Gate::Verdict verdict);
 
@@ -73,8 +74,11 @@ struct CheckOptions {
   std::vector<Battery> batteries{std::begin(kBatteries), std::end(kBatteries)};
   std::string shape = "tp1";  // tp1, tp4 or small
   DType state = DType::f32;
-  bool reduced = false;                              // smaller batches: for a CPU
-  const Mutation* mutation = nullptr;                // planted into the backend
+  bool reduced = false;                // smaller batches: for a CPU
+  const Mutation* mutation = nullptr;  // planted into the backend
+  /// A row of the backend's table that it is held to; "own": what it takes by itself; "all": that, then the step of every row.
+  std::string kernel = "all";
+  bool is_held() const { return kernel != "all" && kernel != "own"; }
   std::function<void(const std::string&)> progress;  // hears what is begun
 };
 
@@ -129,6 +133,15 @@ struct TraceCheck {
 TraceCheck check_trace(Stream& stream, Recording& recording, const Slice& slice);
 nlohmann::ordered_json to_json(const TraceCheck& check, const std::string& path);
 std::string check_text(const TraceCheck& check, const std::string& path);
+
+// ---- the tables of kernels (golden/levels.cpp, cuda/variants.cpp); defined there ----
+
+/// Those that can run here.
+std::vector<std::string> golden_kernels();
+/// All of them.
+std::vector<std::string> cuda_kernels();
+/// The backend held to one; throws Error for an unknown one, and at a step that it refuses.
+std::unique_ptr<Backend> make_cuda_kernel(const BackendOptions& options, const std::string& name);
 
 // ---- the equations without a contract, in double precision; defined in golden/ ----
 

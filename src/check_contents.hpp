@@ -1,0 +1,53 @@
+// What the rows of the batteries are made of: inputs, and the block that each starts from.
+#pragma once
+
+#include <memory>
+
+#include "gdnsim/recipe.hpp"
+#include "gdnsim/stream_view.hpp"
+
+namespace gdnsim {
+
+/// NaNs with and without payload, infinities, zeros, denormals and the largest numbers, in that share of the elements.
+SpecialRecipe wild_words(double rate);
+/// A deviation that makes numbers of the type denormal.
+float tiny_deviation(DType type);
+
+/// A layer's parameters, with a few -0 among the norm's weights.
+class SceneParams final : public StreamView {
+ public:
+  explicit SceneParams(Stream& whole);
+  const LayerParams& params(int) const override { return params_; }
+
+ private:
+  LayerParams params_;
+};
+
+class Contents {
+ public:
+  static constexpr int kCount = 64;
+  enum class Kind {
+    usual,
+    fresh,  // from zeros, as a sequence does
+    tiny,   // x and the start are denormal
+    faint,  // the start is denormal, and beta 0: so is core_out
+    wild    // NaNs, infinities, denormals and zeros; gates that saturate, decays down to 0
+  };
+  static Kind kind_of(int content);
+
+  /// Kinds lie the same way in every sixteen.
+  Contents(const Model& model, bool conv_bias);
+  /// For the parameters.
+  Stream& stream() { return *params_; }
+  void append(int content, StepInputs& inputs) const;
+  /// Sizes are the model's.
+  void start(int content, std::span<std::byte> recurrent, std::span<std::byte> conv) const;
+
+ private:
+  const Model model_;
+  std::unique_ptr<Stream> usual_;
+  std::unique_ptr<SceneParams> params_;
+  StepInputs inputs_[5];  // by kind, [kCount] rows each
+};
+
+}  // namespace gdnsim
