@@ -33,8 +33,13 @@ void CellRow::merge_pairs() {
   parts_.steps_per_cell *= 2;
 }
 
+void CellRow::begin_at(std::int64_t step) {
+  GDNSIM_CHECK(!parts_.begun);
+  parts_.first_step = step, parts_.begun = true;
+}
+
 void CellRow::add(std::int64_t step, Tap tap, const WordRun& run) {
-  if (parts_.cells.empty()) parts_.first_step = step;
+  if (!parts_.begun) begin_at(step);
   GDNSIM_CHECK(step >= first_step());
   while ((step - first_step()) / steps_per_cell() >= kMaxCells) merge_pairs();
   const auto at = static_cast<std::size_t>((step - first_step()) / steps_per_cell());
@@ -42,6 +47,22 @@ void CellRow::add(std::int64_t step, Tap tap, const WordRun& run) {
   Cell one{run.compared, run.differing, run.max_ulp, {}};
   one.taps[static_cast<std::size_t>(tap)] = capped(run.differing);
   parts_.cells[at].add(one);
+}
+
+void CellRow::add(const CellRow& other) {
+  CellRow more = other;
+  GDNSIM_CHECK(layer() == more.layer() && first_step() == more.first_step());
+  while (steps_per_cell() < more.steps_per_cell()) merge_pairs();
+  while (more.steps_per_cell() < steps_per_cell()) more.merge_pairs();
+  parts_.cells.resize(std::max(parts_.cells.size(), more.cells().size()));
+  for (std::size_t i = 0; i < more.cells().size(); ++i) parts_.cells[i].add(more.cells()[i]);
+}
+
+void CellRow::trim() {
+  if (steps_per_cell() > 1) return;
+  const auto first = std::ranges::find_if(parts_.cells, [](const Cell& cell) { return cell.compared > 0; });
+  parts_.first_step = first == parts_.cells.end() ? 0 : first_step() + (first - parts_.cells.begin());
+  parts_.cells.erase(parts_.cells.begin(), first);
 }
 
 }  // namespace gdnsim

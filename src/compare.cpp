@@ -56,7 +56,7 @@ bool precedes(const Divergence& a, const Divergence& b) {
   const auto key = [](const Divergence& d) {
     const std::int64_t event =
         d.event ? d.event->number * 2 + d.event->after : std::numeric_limits<std::int64_t>::max();
-    return std::make_tuple(d.step, event, d.layer, d.tap, d.row < 0 ? after_rows : d.row, d.head, d.element);
+    return std::make_tuple(d.step, event, d.layer, d.tap, d.row < 0 ? after_rows : d.row, d.head, d.element, d.block);
   };
   return key(a) < key(b);
 }

@@ -4,8 +4,10 @@
 #include <algorithm>
 #include <filesystem>
 #include <fstream>
+#include <limits>
 #include <set>
 
+#include "drift_json.hpp"
 #include "gdnsim/error.hpp"
 
 namespace gdnsim {
@@ -52,6 +54,12 @@ class SweepReader {
     throw error(where_, ": ", path, ": ", why);
   }
 
+  /// `allowed`: as far as the caller knows.
+  void require_name(const std::string& path, const std::string& name, bool allowed) const {
+    if (!is_drift_name(name)) refuse(path + ".name", "expected a text without control characters");
+    if (!allowed) refuse(path + ".name", "expected a name that is its own, found \"" + name + "\"");
+  }
+
   std::string resolved(const std::string& path) const {
     return (std::filesystem::path(folder_) / path).lexically_normal().string();
   }
@@ -65,6 +73,9 @@ class SweepReader {
       range.require("first").seed("first", first);
       range.require("count").integer("count", 1, kMaxSeeds, count);
       range.done();
+      if (first > std::numeric_limits<std::uint64_t>::max() - static_cast<std::uint64_t>(count - 1))
+        refuse("seeds", "expected " + std::to_string(count) +
+                            " seeds of at most 18446744073709551615, found the first at " + std::to_string(first));
       for (std::int64_t i = 0; i < count; ++i) sweep_.seeds.push_back(first + static_cast<std::uint64_t>(i));
     } else {
       if (!seeds.is_array() || seeds.empty() || seeds.size() > kMaxSeeds)
@@ -95,7 +106,7 @@ class SweepReader {
     JsonReader reader(json, where_, path);
     AxisValue value;
     reader.require("name").text("name", value.name);
-    if (value.name.empty()) refuse(path + ".name", "expected a name, found an empty text");
+    require_name(path, value.name, !value.name.empty());
     if (reader.has("set")) {
       value.set = reader.at("set");
       if (!value.set.is_object()) reader.refuse(path + ".set", "an object: parts of a recipe", value.set);
@@ -123,8 +134,8 @@ class SweepReader {
       JsonReader reader(axes[i], where_, path);
       Axis axis;
       reader.require("name").text("name", axis.name);
-      if (axis.name.empty() || axis.name == "pair" || std::ranges::find(sweep_.axes, axis.name) != sweep_.axes.end())
-        refuse(path + ".name", "expected a name of its own (and not \"pair\"), found \"" + axis.name + "\"");
+      require_name(path, axis.name,
+                   axis.name != "pair" && std::ranges::find(sweep_.axes, axis.name) == sweep_.axes.end());
       const Json& values = reader.require("values").at("values");
       if (!values.is_array() || values.empty() || values.size() > kMaxValues)
         reader.refuse(path + ".values", "an array of 1 to 1024 values", values);
@@ -181,8 +192,7 @@ class SweepReader {
       JsonReader one(pairs[i], where_, path);
       DriftPair pair;
       one.require("name").text("name", pair.name);
-      if (pair.name.empty() || !names.insert(pair.name).second)
-        refuse(path + ".name", "expected a name of its own, found \"" + pair.name + "\"");
+      require_name(path, pair.name, names.insert(pair.name).second);
       pair.reference = read_side(one.require("reference").at("reference"), path + ".reference");
       pair.other = read_side(one.require("other").at("other"), path + ".other");
       one.done();

@@ -3,11 +3,13 @@
 #include <algorithm>
 #include <cstdio>
 #include <filesystem>
+#include <iterator>
 
 #include "gdnsim/digest.hpp"
 #include "gdnsim/error.hpp"
 #include "hdf5_io.hpp"
 #include "raw_file.hpp"
+#include "trial.hpp"
 
 namespace gdnsim {
 namespace {
@@ -33,6 +35,36 @@ void require_same(const h5::Group& root, const DriftSweep& sweep, std::int64_t u
     throw error(path, ": @sweep_digest: expected ", sweep.digest, ", found ", found, ": a part of another sweep");
   if (const std::int64_t found = root.int_attribute("unit"); found != unit)
     throw error(path, ": @unit: expected ", unit, ", found ", found);
+}
+
+constexpr std::size_t kMostAtOnce = 64, kBytesAtOnce = std::size_t{16} << 20;
+
+/// One child reads several parts. Where it fails, each gets one of its own, so that the bad one is named.
+void require_sound(const DriftSweep& sweep, std::span<const std::int64_t> units, const std::string& folder) {
+  const auto try_some = [&](std::span<const std::int64_t> some) {
+    try_in_child(part_path(folder, some.front()), [&] {
+      for (std::int64_t unit : some) read_part(sweep, unit, part_path(folder, unit));
+    });
+  };
+  try {
+    try_some(units);
+  } catch (const Error&) {
+    for (std::size_t i = 0; i < units.size(); ++i) try_some(units.subspan(i, 1));
+    throw;
+  }
+}
+
+/// What the names of the files say, ascending.
+std::vector<std::int64_t> units_in(const std::string& folder) {
+  std::vector<std::int64_t> units;
+  std::error_code none;
+  for (const auto& entry : std::filesystem::directory_iterator(folder, none)) {
+    const std::string name = entry.path().filename().string();
+    long long unit = 0;
+    if (std::sscanf(name.c_str(), "unit-%lld.h5", &unit) == 1 && part_path("", unit) == name) units.push_back(unit);
+  }
+  std::ranges::sort(units);
+  return units;
 }
 
 }  // namespace
@@ -67,9 +99,20 @@ void write_part(const DriftSweep& sweep, std::int64_t unit, const DriftMeasures&
     throw error(path, ": cannot be put in place: ", errno_text(failed));
 }
 
-void check_part(const DriftSweep& sweep, std::int64_t unit, const std::string& path) {
-  const h5::File file = h5::File::open(path);
-  require_same(file.root(), sweep, unit, path);
+std::vector<std::int64_t> units_with_parts(const DriftSweep& sweep, const std::vector<std::int64_t>& units,
+                                           const std::string& folder) {
+  const std::vector<std::int64_t> found = units_in(folder);
+  std::vector<std::int64_t> there;
+  std::ranges::set_intersection(units, found, std::back_inserter(there));
+  std::size_t first = 0, bytes = 0;
+  for (std::size_t i = 0; i < there.size(); ++i) {
+    std::error_code gone;
+    bytes += std::filesystem::file_size(part_path(folder, there[i]), gone);
+    if (i + 1 < there.size() && i + 1 - first < kMostAtOnce && bytes < kBytesAtOnce) continue;
+    require_sound(sweep, std::span(there).subspan(first, i + 1 - first), folder);
+    first = i + 1, bytes = 0;
+  }
+  return there;
 }
 
 DriftMeasures read_part(const DriftSweep& sweep, std::int64_t unit, const std::string& path) {

@@ -2,6 +2,7 @@
 #include <algorithm>
 #include <cmath>
 
+#include "drift_json.hpp"
 #include "drift_layout.hpp"
 #include "gdnsim/drift.hpp"
 #include "gdnsim/error.hpp"
@@ -96,6 +97,11 @@ class DriftFile final : public DriftResult {
       reader.done();
       if (i == 0) axes_ = axes;
       if (axes != axes_ || cell.layer_ids.empty()) throw error(where, ": [", i, "]: expected every axis and a layer");
+      for (const auto* names : {&axes, &cell.labels})
+        if (!std::ranges::all_of(*names, is_drift_name))
+          throw error(where, ": [", i, "]: expected names without control characters");
+      if (!is_drift_name(cell.name) || !is_drift_name(cell.pair))
+        throw error(where, ": [", i, "]: expected names without control characters");
       layers_ = std::max(layers_, cell.layer_ids.size());
       cells_.push_back(std::move(cell));
     }

@@ -183,6 +183,8 @@ std::string cells_text(const DriftSweep& sweep) {
 void write_drift(const DriftSweep& sweep, const std::vector<std::string>& folders, const std::string& path,
                  bool force) {
   if (!force && std::filesystem::exists(path)) throw error(path, ": exists already; --force replaces it");
+  for (const std::string& folder : folders)
+    if (!std::filesystem::is_directory(folder)) throw error(folder, ": expected a folder of parts");
   if (const auto missing = missing_units(sweep, folders); !missing.empty())
     throw error(path, ": ", missing.size(), " of ", sweep.units().size(), " units have no part yet, the first is ",
                 missing.front(), ": run the sweep, or its other shards, first");

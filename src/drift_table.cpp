@@ -23,11 +23,12 @@ std::string number(double value, const char* format = "%.6g") {
   return text;
 }
 
+/// Of what was measured there; NaN where nothing was.
 double end_of(const std::vector<float>& curve) {
-  const std::size_t count = std::max<std::size_t>(1, curve.size() / 16);
-  double sum = 0;
-  for (std::size_t i = curve.size() - count; i < curve.size(); ++i) sum += curve[i];
-  return sum / static_cast<double>(count);
+  double sum = 0, count = 0;
+  for (std::size_t i = curve.size() - std::max<std::size_t>(1, curve.size() / 16); i < curve.size(); ++i)
+    if (!std::isnan(curve[i])) sum += curve[i], count += 1;
+  return sum / count;
 }
 
 DriftSpread spread_of(std::vector<double> values) {

@@ -6,12 +6,15 @@
 #include <atomic>
 #include <exception>
 #include <filesystem>
+#include <iterator>
 #include <mutex>
+#include <numeric>
 #include <thread>
 
 #include "drift_parts.hpp"
 #include "gdnsim/drift.hpp"
 #include "gdnsim/error.hpp"
+#include "raw_file.hpp"
 
 namespace gdnsim {
 namespace {
@@ -24,11 +27,28 @@ void make_folder(const std::string& folder) {
   if (failed || !fs::is_directory(folder)) throw error(folder, ": expected a folder that can be made");
 }
 
-bool has_part(const DriftSweep& sweep, std::int64_t unit, const std::string& folder) {
-  const std::string path = part_path(folder, unit);
-  if (!fs::exists(path)) return false;
-  check_part(sweep, unit, path);
-  return true;
+/// Those of `units`, ascending, that have no part in the folder.
+std::vector<std::int64_t> without_part(const DriftSweep& sweep, const std::vector<std::int64_t>& units,
+                                       const std::string& folder) {
+  const std::vector<std::int64_t> there = units_with_parts(sweep, units, folder);
+  std::vector<std::int64_t> missing;
+  std::ranges::set_difference(units, there, std::back_inserter(missing));
+  return missing;
+}
+
+/// Said before the first unit, not after hours of them.
+void require_room(const DriftSweep& sweep, std::size_t units, const std::string& folder) {
+  const double bytes = static_cast<double>(units) * static_cast<double>(kCurves * 4 * sweep.points().size());
+  if (const auto room = free_bytes(part_path(folder, 0)); room && static_cast<double>(*room) < bytes)
+    throw error(folder, ": the disk cannot hold ", units, " units of ", sweep.points().size(),
+                " measured steps: ", *room, " bytes are free");
+}
+
+/// How many units run side by side. On a device one after another: a process has one stream of work there.
+int jobs_for(const DriftOptions& options, int threads, std::size_t units) {
+  const bool on_cpu = options.backend == "golden" || units == 0 ||
+                      choose_backend(options.backend, options.backend_options).backend->name() == "golden";
+  return on_cpu ? std::max(1, std::min(threads, static_cast<int>(std::min<std::size_t>(units, 4096)))) : 1;
 }
 
 /// Takes units until there is none, or one failed.
@@ -81,27 +101,24 @@ class Workers {
 }  // namespace
 
 std::vector<std::int64_t> missing_units(const DriftSweep& sweep, const std::vector<std::string>& folders) {
-  std::vector<std::int64_t> missing;
-  for (std::int64_t unit = 0, count = static_cast<std::int64_t>(sweep.units().size()); unit < count; ++unit)
-    if (!std::ranges::any_of(folders, [&](const std::string& folder) { return has_part(sweep, unit, folder); }))
-      missing.push_back(unit);
+  std::vector<std::int64_t> missing(sweep.units().size());
+  std::iota(missing.begin(), missing.end(), 0);
+  for (const std::string& folder : folders) missing = without_part(sweep, missing, folder);
   return missing;
 }
 
 void run_drift(const DriftSweep& sweep, const std::string& folder, const DriftOptions& options) {
   GDNSIM_CHECK(options.shards > 0 && options.shard >= 0 && options.shard < options.shards);
   make_folder(folder);
-  std::vector<std::int64_t> todo;
-  std::int64_t done = 0;
+  std::vector<std::int64_t> mine;
   for (std::int64_t unit = options.shard, count = static_cast<std::int64_t>(sweep.units().size()); unit < count;
-       unit += options.shards) {
-    if (has_part(sweep, unit, folder))
-      ++done;
-    else
-      todo.push_back(unit);
-  }
+       unit += options.shards)
+    mine.push_back(unit);
+  std::vector<std::int64_t> todo = without_part(sweep, mine, folder);
+  const auto done = static_cast<std::int64_t>(mine.size() - todo.size());
+  require_room(sweep, todo.size(), folder);
   const int asked = options.backend_options.threads, threads = asked > 0 ? asked : omp_get_max_threads();
-  const int jobs = std::max(1, std::min(threads, static_cast<int>(std::min<std::size_t>(todo.size(), 4096))));
+  const int jobs = jobs_for(options, threads, todo.size());
   Workers(sweep, folder, options, std::move(todo), done).run(jobs, std::max(1, threads / jobs));
 }
 

@@ -108,8 +108,8 @@ void visit(Cell& value, Pass& pass) {
 
 template <class Pass>
 void visit(CellRow& value, Pass& pass) {
-  auto& [layer, layer_id, first_step, steps_per_cell, cells] = value.parts();
-  pass_on(pass, layer, layer_id, first_step, steps_per_cell, cells);
+  auto& [layer, layer_id, first_step, steps_per_cell, cells, begun] = value.parts();
+  pass_on(pass, layer, layer_id, first_step, steps_per_cell, cells, begun);
 }
 
 template <class Pass>
@@ -145,9 +145,15 @@ void visit(Comparison& value, Pass& pass) {
 }
 
 template <class Pass>
+void visit(PoolSum& value, Pass& pass) {
+  auto& [step, digest] = value;
+  pass_on(pass, step, digest);
+}
+
+template <class Pass>
 void visit(LayerOutcome& value, Pass& pass) {
-  auto& [carried, local, reran] = value;
-  pass_on(pass, carried, local, reran);
+  auto& [carried, local, reran, carried_pool, local_pool] = value;
+  pass_on(pass, carried, local, reran, carried_pool, local_pool);
 }
 
 }  // namespace

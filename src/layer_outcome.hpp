@@ -1,4 +1,4 @@
-// What the runs of one layer gave, and how the processes of a spread tell each other.
+// What the runs of one layer, or of some of its rows, gave, and how the processes of a spread tell each other.
 #pragma once
 
 #include <string>
@@ -6,12 +6,14 @@
 
 #include "gdnsim/replay.hpp"
 #include "gdnsim/spread.hpp"
+#include "replay_run.hpp"
 
 namespace gdnsim {
 
 struct LayerOutcome {
   Comparison carried, local;
-  bool reran = false;  // the local comparison needed a run of its own
+  bool reran = false;                             // the local comparison needed a run of its own
+  std::vector<PoolSum> carried_pool, local_pool;  // of some rows of a log
 };
 
 /// Bytes for a process of the same build. `unpacked` throws Error when they are not whole.

@@ -5,7 +5,7 @@
 
 #include "gdnsim/error.hpp"
 #include "gdnsim/log.hpp"
-#include "layer_outcome.hpp"
+#include "replay_pieces.hpp"
 #include "replay_run.hpp"
 
 namespace gdnsim {
@@ -62,14 +62,21 @@ void add(Comparison& to, const LayerReplay& layer) {
   to.snapshots += layer.snapshots;
 }
 
-/// Counts the steps of the layers that are run here.
+/// A replay and what it runs on.
+struct Work {
+  PickedStream& stream;
+  Recording& recording;
+  Backend& backend;
+  const ReplayOptions& options;
+  const Slice& slice;
+  Pieces& pieces;
+};
+
+/// Counts the steps of the pieces that are run here.
 class LayerProgress {
  public:
-  LayerProgress(const ReplayOptions& options, std::int64_t steps, std::size_t layers) : report_(options.progress) {
-    for (std::size_t i = 0; i < layers; ++i) total_ += mine(options, i) ? steps : 0;
-  }
-  static bool mine(const ReplayOptions& options, std::size_t layer) {
-    return options.spread == nullptr || options.spread->takes(layer);
+  explicit LayerProgress(const Work& work) : report_(work.options.progress) {
+    for (std::size_t i = 0; i < work.pieces.size(); ++i) total_ += work.pieces.mine(i) ? work.slice.last_step : 0;
   }
   void step() {
     if (report_) report_(std::min(++done_, total_), total_);
@@ -80,42 +87,56 @@ class LayerProgress {
   std::int64_t done_ = 0, total_ = 0;
 };
 
-/// Carried and local run of a layer. One whose snapshots all agree needs no local run: overwriting our state with equal bits
+/// Carried and local run of a piece. One whose snapshots all agree needs no local run: overwriting our state with equal bits
 /// changes nothing. `starts`: a local run has somewhere to start from.
-LayerOutcome run_layer(Stream& stream, Recording& recording, Backend& backend, const ReplayOptions& options,
-                       const ReplayResult& result, int layer, bool starts, LayerProgress& progress) {
-  ReplayObserver::Options run{layer, result.slice.first_step, false, [&] { progress.step(); }};
+LayerOutcome run_piece(const Work& work, const ContractSet& contracts, std::size_t piece, bool starts,
+                       LayerProgress& progress) {
+  const Mode mode = work.options.mode;
+  ReplayObserver::Options run{work.pieces.layer(piece), work.slice.first_step, false, [&] { progress.step(); }};
   const auto replay_one = [&] {
-    return replay_layer(stream, recording, backend, result.contract.contracts, result.slice.last_step, run);
+    return replay_layer(work.pieces.stream(piece), work.recording, work.backend, contracts, work.slice.last_step, run);
   };
   LayerOutcome outcome;
-  bool need_local = options.mode == Mode::local;
-  if (options.mode != Mode::local) {
+  bool need_local = mode == Mode::local;
+  if (mode != Mode::local) {
     const LayerReplay carried = replay_one();
     add(outcome.carried, carried);
-    need_local = options.mode == Mode::both && carried.state_differs;
-    if (options.mode == Mode::both && starts && !need_local) add(outcome.local, carried);
+    outcome.carried_pool = carried.pool_sums;
+    need_local = mode == Mode::both && carried.state_differs;
+    if (mode == Mode::both && starts && !need_local) {
+      add(outcome.local, carried);
+      outcome.local_pool = carried.pool_sums;
+    }
   }
   if (need_local && starts) {
     run.local = true;
     outcome.reran = true;
-    if (options.mode == Mode::both) run.on_step = nullptr;
-    add(outcome.local, replay_one());
+    if (mode == Mode::both) run.on_step = nullptr;
+    const LayerReplay local = replay_one();
+    add(outcome.local, local);
+    outcome.local_pool = local.pool_sums;
   }
   return outcome;
 }
 
-/// Carried and local runs of every layer, by whoever takes it.
-void run_layers(Stream& stream, Recording& recording, Backend& backend, const ReplayOptions& options,
-                ReplayResult& result) {
-  const std::vector<int>& layers = result.slice.layers;
-  const bool starts = has_local_starts(stream, recording, layers);
-  LayerProgress progress(options, result.slice.last_step, layers.size());
-  std::vector<LayerOutcome> outcomes(layers.size());
-  for (std::size_t i = 0; i < layers.size(); ++i)
-    if (LayerProgress::mine(options, i))
-      outcomes[i] = run_layer(stream, recording, backend, options, result, layers[i], starts, progress);
-  if (options.spread != nullptr) share(*options.spread, outcomes);
+std::string note_on_local(const ReplayResult& result, Mode mode, bool starts, bool reran) {
+  if (mode != Mode::carried && !starts)
+    return "no state was recorded or loaded, so there is nothing to start a step from: carried is the only comparison";
+  if (mode != Mode::both || reran) return "";
+  return result.carried.snapshots > 0
+             ? "same as carried: our state equals every recorded one, so starting from it changes nothing"
+             : "same as carried: every sequence starts from a loaded state, and no later state was recorded";
+}
+
+/// Carried and local runs of every layer, by whoever takes them.
+void run_layers(const Work& work, ReplayResult& result) {
+  const std::vector<int>& layers = work.slice.layers;
+  const bool starts = has_local_starts(work.stream, work.recording, layers);
+  LayerProgress progress(work);
+  std::vector<LayerOutcome> outcomes(work.pieces.size());
+  for (std::size_t i = 0; i < outcomes.size(); ++i)
+    if (work.pieces.mine(i)) outcomes[i] = run_piece(work, result.contract.contracts, i, starts, progress);
+  outcomes = work.pieces.joined(std::move(outcomes), work.recording);
   bool reran = false;
   for (std::size_t i = 0; i < layers.size(); ++i) {
     const LayerOutcome& outcome = outcomes[i];
@@ -125,14 +146,9 @@ void run_layers(Stream& stream, Recording& recording, Backend& backend, const Re
     if (outcome.carried.compared() + outcome.local.compared() == 0 && result.inconclusive_because.empty())
       result.inconclusive_because = "layer " + std::to_string(layers[i]) + ": no element was compared";
   }
-  if (options.mode != Mode::carried && !starts)
-    result.local.note =
-        "no state was recorded or loaded, so there is nothing to start a step from: carried is the only comparison";
-  else if (options.mode == Mode::both && !reran)
-    result.local.note =
-        result.carried.snapshots > 0
-            ? "same as carried: our state equals every recorded one, so starting from it changes nothing"
-            : "same as carried: every sequence starts from a loaded state, and no later state was recorded";
+  for (Comparison* comparison : {&result.carried, &result.local})
+    for (CellRow& row : comparison->cells) row.trim();
+  result.local.note = note_on_local(result, work.options.mode, starts, reran);
 }
 
 void judge(const Recording& recording, const ReplayOptions& options, ReplayResult& result) {
@@ -155,27 +171,26 @@ void judge(const Recording& recording, const ReplayOptions& options, ReplayResul
 
 ContractChoice given(const ReplayOptions& options) { return {*options.contracts, options.contracts_from, {}, {}}; }
 
-ReplayResult run_with(Stream& stream, Recording& recording, Backend& backend, const ReplayOptions& options,
-                      const Slice& slice, ContractChoice choice) {
+ReplayResult run_with(const Work& work, ContractChoice choice) {
   ReplayResult result;
-  result.slice = slice;
+  result.slice = work.slice;
   result.contract = std::move(choice);
-  result.opaque_steps = count_opaque(stream, slice);
-  run_layers(stream, recording, backend, options, result);
-  judge(recording, options, result);
+  result.opaque_steps = count_opaque(work.stream, work.slice);
+  run_layers(work, result);
+  judge(work.recording, work.options, result);
   return result;
 }
 
 /// The first divergence under other contracts, or nothing; stops as soon as it is found.
-std::optional<Divergence> first_under(Stream& stream, Recording& recording, Backend& backend,
-                                      const ReplayOptions& options, const Slice& slice, const ContractSet& contracts) {
-  std::vector<LayerOutcome> outcomes(slice.layers.size());
+std::optional<Divergence> first_under(const Work& work, const ContractSet& contracts) {
+  std::vector<LayerOutcome> outcomes(work.pieces.size());
   for (std::size_t i = 0; i < outcomes.size(); ++i)
-    if (LayerProgress::mine(options, i))
-      outcomes[i].carried.first = replay_layer(stream, recording, backend, contracts, slice.last_step,
-                                               {slice.layers[i], slice.first_step, false, nullptr, true})
-                                      .comparer.first();
-  if (options.spread != nullptr) share(*options.spread, outcomes);
+    if (work.pieces.mine(i))
+      outcomes[i].carried.first =
+          replay_layer(work.pieces.stream(i), work.recording, work.backend, contracts, work.slice.last_step,
+                       {work.pieces.layer(i), work.slice.first_step, false, nullptr, true})
+              .comparer.first();
+  outcomes = work.pieces.joined(std::move(outcomes), work.recording);
   std::optional<Divergence> first;
   for (const LayerOutcome& outcome : outcomes) {
     const auto& theirs = outcome.carried.first;
@@ -185,13 +200,12 @@ std::optional<Divergence> first_under(Stream& stream, Recording& recording, Back
 }
 
 /// Where the first steps could not tell some presets apart, the whole file may: the one that goes furthest is taken.
-ReplayResult settle_ties(Stream& stream, Recording& recording, Backend& backend, const ReplayOptions& options,
-                         ReplayResult result) {
+ReplayResult settle_ties(const Work& work, ReplayResult result) {
   if (result.verdict != Verdict::diverged || result.contract.ties.empty()) return result;
   const ContractSet* best = nullptr;
   std::optional<Divergence> furthest = result.carried.done ? result.carried.first : result.local.first;
   for (const ContractSet& tie : result.contract.ties) {
-    const auto first = first_under(stream, recording, backend, options, result.slice, tie);
+    const auto first = first_under(work, tie);
     if (first && !precedes(*furthest, *first)) continue;
     best = &tie;
     furthest = first;
@@ -202,7 +216,7 @@ ReplayResult settle_ties(Stream& stream, Recording& recording, Backend& backend,
   choice.contracts = *best;
   choice.ties.clear();  // the whole has told
   choice.chosen_by += "; of those that were as good, " + contract_name(*best) + " goes furthest on the whole";
-  return run_with(stream, recording, backend, options, result.slice, std::move(choice));
+  return run_with(work, std::move(choice));
 }
 
 }  // namespace
@@ -244,7 +258,13 @@ void Comparison::add(const Comparison& other) {
     if (theirs && (!firsts[i] || precedes(*theirs, *firsts[i]))) firsts[i] = theirs;
   }
   if (other.first && (!first || precedes(*other.first, *first))) first = other.first;
-  cells.insert(cells.end(), other.cells.begin(), other.cells.end());
+  for (const CellRow& row : other.cells) {
+    const auto same = std::ranges::find(cells, row.layer(), &CellRow::layer);
+    if (same == cells.end())
+      cells.push_back(row);
+    else
+      same->add(row);
+  }
   snapshots += other.snapshots;
   digests_compared += other.digests_compared;
   digests_differing += other.digests_differing;
@@ -261,8 +281,11 @@ ReplayResult replay(Stream& whole, Recording& recording, Backend& backend, const
   refuse_missing_taps(recording, slice.layers);
   refuse_missing_states(recording, slice.layers);
   ContractChoice choice = options.contracts ? given(options) : choose_contract(stream, recording, backend, slice);
-  ReplayResult result = settle_ties(stream, recording, backend, options,
-                                    run_with(stream, recording, backend, options, slice, std::move(choice)));
+  // A run that ends at its first difference gives no digests of a log's pool; it only decides between presets that are level.
+  const bool part_rows = options.contracts.has_value() || dynamic_cast<const Log*>(&recording) == nullptr;
+  Pieces pieces(stream, slice, options.spread, part_rows);
+  const Work work{stream, recording, backend, options, slice, pieces};
+  ReplayResult result = settle_ties(work, run_with(work, std::move(choice)));
   if (result.verdict == Verdict::match && !result.contract.ties.empty()) {
     std::string names;
     for (const ContractSet& tie : result.contract.ties) names += (names.empty() ? "" : ", ") + contract_name(tie);

@@ -5,6 +5,7 @@
 #include "gdnsim/digest.hpp"
 #include "gdnsim/error.hpp"
 #include "gdnsim/log.hpp"
+#include "log_events.hpp"
 
 namespace gdnsim {
 
@@ -30,7 +31,7 @@ bool logs_event(const Log* log, const Event& event, std::int64_t first_step) {
 EventDigests log_event(Log& log, const Event& event, std::int64_t number, int layer) {
   const auto& events = log.header().events;
   if (number < 0 || number >= static_cast<std::int64_t>(events.size()) ||
-      events[static_cast<std::size_t>(number)] != event)
+      !same_but_load_row(events[static_cast<std::size_t>(number)], event))
     throw error(log.path(), ": events[", number, "]: expected the ", name_of(event.kind), " of block ", event.block,
                 " at step ", event.step, ", as the log's source has it");
   return log.digest_event(static_cast<std::size_t>(number), layer);
@@ -48,12 +49,13 @@ ReplayObserver::ReplayObserver(Stream& stream, Recording& recording, const Optio
       pool_digest_(stream.model(), {options.layer}),
       got_recurrent_(stream.model().state_bytes()),
       got_conv_(stream.model().conv_bytes()) {
+  comparer_.cells_from(options.first_step);
   if (picked_ != nullptr) comparer_.only(picked_->pick());
   if (options.from_checkpoint) pool_digest_.touch_all(options.layer);
 }
 
 void ReplayObserver::event_coming(const Event& event, int layer, Pool& pool) {
-  if (!logs_event(log_, event, options_.first_step)) return;
+  if (!logs_event(log_, event, options_.first_step) || !ours(event.block)) return;
   before_event_ = pool.digest(layer, event.block).block;
   compare_event(event, false, before_event_);
 }
@@ -61,8 +63,8 @@ void ReplayObserver::event_coming(const Event& event, int layer, Pool& pool) {
 /// Compared before anything is said of the block: what the event read is as the steps before left it.
 void ReplayObserver::event_applied(const Event& event, int layer, Pool& pool) {
   const bool changes = changes_contents(event.kind);
-  if (changes) pool_digest_.touch(layer, event.block);
-  if (logs_event(log_, event, options_.first_step))
+  if (changes && ours(event.block)) pool_digest_.touch(layer, event.block);
+  if (logs_event(log_, event, options_.first_step) && ours(event.block))
     compare_event(event, true, changes ? pool_digest_.hash(pool, layer, event.block).block : before_event_);
   if (event.kind == EventKind::copy)
     comparer_.pin_as(event.source, event.block);
@@ -127,7 +129,9 @@ void ReplayObserver::visit_snapshots(const StepView& view, bool selected) {
   recorded_.clear();
   for (; next_snapshot_ < snapshots.size() && snapshots[next_snapshot_].step <= view.step; ++next_snapshot_) {
     const Snapshot& snapshot = snapshots[next_snapshot_];
-    if (snapshot.step == view.step && snapshot.layer == options_.layer) visit_snapshot(view, snapshot, selected);
+    if (snapshot.step != view.step || snapshot.layer != options_.layer) continue;
+    snapshot_here_ |= selected && view.executed && (picked_ == nullptr || picked_->somebody_needs(snapshot.block));
+    visit_snapshot(view, snapshot, selected);
   }
 }
 
@@ -135,13 +139,12 @@ void ReplayObserver::visit_snapshots(const StepView& view, bool selected) {
 /// our state is not meant to be the recorded one: the loads that follow bring it.
 void ReplayObserver::visit_snapshot(const StepView& view, const Snapshot& snapshot, bool selected) {
   if (!view.executed && !options_.local) return;
-  if (picked_ != nullptr && !picked_->needs(snapshot.block)) return;
+  if (!ours(snapshot.block)) return;
   recording_.read_snapshot(snapshot, want_recurrent_, want_conv_);
   view.pool.read(options_.layer, snapshot.block, got_recurrent_, got_conv_);
   const bool equal = got_recurrent_ == want_recurrent_ && got_conv_ == want_conv_;
   if (selected && view.executed) {
     comparer_.state(view.plan, snapshot.block, got_recurrent_, want_recurrent_, got_conv_, want_conv_);
-    snapshot_here_ = true;
     snapshots_ += comparer_.pick().state(view.plan, snapshot.block);
   }
   state_differs_ |= !equal && view.executed;
@@ -170,8 +173,12 @@ void ReplayObserver::compare_digests(const StepView& view) {
       comparer_.digest(view.plan, static_cast<int>(row), static_cast<std::int64_t>(head), ours.heads[head],
                        heads[row * HV + head]);
   }
-  comparer_.pool_digest(view.plan, pool_digest_.digest(view.pool, options_.layer),
-                        log_->digest_pool(view.step, options_.layer));
+  const Pick& pick = comparer_.pick();
+  const std::uint64_t ours = pool_digest_.digest(view.pool, options_.layer);
+  if (pick.portion == nullptr)
+    comparer_.pool_digest(view.plan, ours, log_->digest_pool(view.step, options_.layer));
+  else if (pick.rows.empty() && pick.blocks.empty())
+    pool_sums_.push_back({view.step, ours});
 }
 
 LayerReplay replay_layer(Stream& stream, Recording& recording, Backend& backend, const ContractSet& contracts,
@@ -181,7 +188,7 @@ LayerReplay replay_layer(Stream& stream, Recording& recording, Backend& backend,
   const auto pool = backend.make_pool(stream.model(), simulation.layers);
   ReplayObserver observer(stream, recording, options);
   simulate(simulation, *pool, observer);
-  return {observer.comparer(), observer.snapshots(), observer.state_differs()};
+  return {observer.comparer(), observer.snapshots(), observer.state_differs(), observer.pool_sums()};
 }
 
 }  // namespace gdnsim

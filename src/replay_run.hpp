@@ -18,6 +18,12 @@ bool logs_event(const Log* log, const Event& event, std::int64_t first_step);
 /// Those digests; `number` is the event's place among the log's. Throws Error when that is another one.
 EventDigests log_event(Log& log, const Event& event, std::int64_t number, int layer);
 
+/// What one process's blocks add to the digest of a layer's pool after a step, all others being zeros.
+struct PoolSum {
+  std::int64_t step = 0;
+  std::uint64_t digest = 0;
+};
+
 /// Compares as the loop runs. In local mode each compared snapshot then replaces our own state.
 class ReplayObserver final : public Observer {
  public:
@@ -40,12 +46,15 @@ class ReplayObserver final : public Observer {
 
   const LayerComparer& comparer() const { return comparer_; }
   std::uint64_t snapshots() const { return snapshots_; }
+  /// Of a portion's run: what the others' are to be added to before the pool's digest can be compared.
+  const std::vector<PoolSum>& pool_sums() const { return pool_sums_; }
   bool state_differs() const { return state_differs_; }
 
  private:
   void compare_taps(const StepView& view, Tap from, Tap to);
   void visit_snapshots(const StepView& view, bool selected);
   void visit_snapshot(const StepView& view, const Snapshot& snapshot, bool selected);
+  bool ours(std::int32_t block) const { return picked_ == nullptr || picked_->needs(block); }
   void compare_digests(const StepView& view);
   void compare_event(const Event& event, bool after, std::uint64_t ours);
   void keep_pool_digest(const StepView& view);
@@ -65,6 +74,7 @@ class ReplayObserver final : public Observer {
   bool snapshot_here_ = false;          // the current step had at least one
   std::vector<std::int32_t> recorded_;  // blocks whose state after the current step is the recorded one
   PoolDigest pool_digest_;              // logs only: ours, kept as the log keeps its own
+  std::vector<PoolSum> pool_sums_;
   Bytes want_, got_recurrent_, got_conv_, want_recurrent_, want_conv_;
 };
 
@@ -73,6 +83,7 @@ struct LayerReplay {
   LayerComparer comparer;
   std::uint64_t snapshots;
   bool state_differs;
+  std::vector<PoolSum> pool_sums;
 };
 LayerReplay replay_layer(Stream& stream, Recording& recording, Backend& backend, const ContractSet& contracts,
                          std::int64_t last_step, const ReplayObserver::Options& options);

@@ -29,11 +29,12 @@ void sort_once(std::vector<T>& values) {
 
 bool Pick::row(const StepPlan& plan, int row) const {
   if (!picks(rows, row)) return false;
+  if (portion != nullptr && !portion->has(plan.index[static_cast<std::size_t>(row)])) return false;
   return blocks.empty() || std::ranges::binary_search(blocks, plan.block[static_cast<std::size_t>(row)]);
 }
 
 bool Pick::state(const StepPlan& plan, std::int32_t block) const {
-  if (!picks(blocks, block)) return false;
+  if (!picks(blocks, block) || (portion != nullptr && !portion->has(block))) return false;
   return rows.empty() || std::ranges::any_of(rows, [&](int row) {
            return row < plan.rows() && plan.block[static_cast<std::size_t>(row)] == block;
          });
@@ -127,7 +128,9 @@ std::vector<std::int32_t> needed_blocks(const Stream& stream, const Slice& slice
 }
 
 PickedStream::PickedStream(Stream& whole, const Slice& slice) : StreamView(whole), pick_(slice.pick) {
-  if (!pick_.all()) needed_ = needed_blocks(whole, slice);
+  Slice everyones = slice;
+  everyones.pick.portion = nullptr;
+  if (!everyones.pick.all()) needed_ = needed_blocks(whole, everyones);
 }
 
 StepPlan PickedStream::plan(std::int64_t step) const {
@@ -141,6 +144,12 @@ StepPlan PickedStream::plan(std::int64_t step) const {
   return plan;
 }
 
-bool PickedStream::needs(std::int32_t block) const { return pick_.all() || std::ranges::binary_search(needed_, block); }
+bool PickedStream::needs(std::int32_t block) const {
+  return somebody_needs(block) && (pick_.portion == nullptr || pick_.portion->has(block));
+}
+
+bool PickedStream::somebody_needs(std::int32_t block) const {
+  return (pick_.rows.empty() && pick_.blocks.empty()) || std::ranges::binary_search(needed_, block);
+}
 
 }  // namespace gdnsim

@@ -60,8 +60,7 @@ struct OutputOptions {
   void write_json(const nlohmann::ordered_json& report) const;
   /// Prints a report - its text, or its JSON in place of it - and writes the files that were asked for.
   void put(const Report& report) const;
-
- private:
+  /// The same for one more file that the command writes.
   void check_file(const char* option, const std::string& path, const std::vector<std::string>& others) const;
 };
 

@@ -39,9 +39,7 @@ void check_targets(const Options& options) {
   std::vector<std::string> others{options.file};
   if (!options.result.empty()) others.push_back(options.result);
   if (!options.csv.empty()) {
-    require_apart(options.csv, options.file);
-    if (!options.output.force && std::filesystem::is_regular_file(options.csv))
-      throw error(options.csv, ": exists already; --force replaces it");
+    options.output.check_file("--csv", options.csv, others);
     others.push_back(options.csv);
   }
   options.output.check_target(others);

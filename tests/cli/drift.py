@@ -221,6 +221,13 @@ def check_refusals(folder, sweep):
     refused("a part of a recipe that is none", sweep_of(axes=[{"name": "x", "values": [{"name": "a", "set": {"inputs": {"q": 1}}}]}]),
             'cell "a"', "inputs.q")
     refused("a seed twice", sweep_of(seeds=[1, 1]), "seeds: expected each seed once")
+    refused("seeds beyond the last", sweep_of(seeds={"first": 2**64 - 1, "count": 2}), "seeds: expected 2 seeds of at most")
+    refused("a name that would steer a terminal", sweep_of(pairs=[{**PAIRS[0], "name": "x\x1b[2J"}]), "pairs[0].name", "control characters")
+    wide = [{"name": name, "values": [{"name": str(i)} for i in range(32)]} for name in "xy"]
+    refused("more than a disk holds", sweep_of(axes=wide, seeds={"first": 0, "count": 64}, steps=1 << 23), "the disk cannot hold 524288 units")
+    checks.refused("a table in place of the result", ["drift", sweep, "-o", result, "--csv", result, "--quiet"], "--csv", "another file of this command")
+    checks.refused("parts that are nowhere", ["drift", sweep, "-o", result, "--merge", path("nowhere"), "--quiet"], "nowhere: expected a folder of parts")
+    shutil.rmtree(path("refused.h5.parts"), ignore_errors=True)
     os.makedirs(path("refused.h5.parts"))
     first = next(name for name in sorted(os.listdir(path("shard0"))))
     shutil.copy(os.path.join(path("shard0"), first), path("refused.h5.parts/" + first))
@@ -232,6 +239,7 @@ def check_refusals(folder, sweep):
         stream.write(bytes([byte[0] ^ 1]))
     done = run_drift(sweep, result)
     tap.check(done.code == 2 and "unit-000000.h5" in done.err and not os.path.exists(result), "a damaged part is seen", done)
+    check_hostile(folder, sweep, result, os.path.join(path("shard0"), first))
     shutil.rmtree(path("refused.h5.parts"))
     other = write_json(path("other.json"), sweep_of(seeds=[5, 9]))
     for there in ("t1", "sweep.json"):
@@ -242,6 +250,24 @@ def check_refusals(folder, sweep):
             {"name": "y", "values": [{"name": "b", "set": {"params": {}}}]}]
     refused("a trace and parts of a recipe", sweep_of(axes=both), 'cell "a, b"', "its stream is a trace")
     checks.refused("a shard that is none", ["drift", sweep, "-o", result, "--quiet", "--shard", "4/4"], "--shard", "4/4")
+
+
+def check_hostile(folder, sweep, result, part):
+    """Parts whose HDF5 was made to hurt: a line that names one, whatever the library does with it."""
+    pick = random.Random(5)
+    good, wrong = read_bytes(part), []
+    place = os.path.join(result + ".parts", os.path.basename(part))
+    for attempt in range(60):
+        bad = bytearray(good)
+        for _ in range(pick.choice((1, 4, 64))):
+            bad[pick.randrange(min(len(bad), 4096))] = pick.choice((0, 0xFF, 0x7F, pick.randrange(256)))
+        with open(place, "wb") as stream:
+            stream.write(bad[: pick.randrange(len(bad))] if attempt % 10 == 0 else bad)
+        done = program("drift", sweep, "-o", result, "--merge", result + ".parts", "--quiet")
+        named = "unit-000000.h5" in done.err or "31 of 32 units have no part" in done.err  # or none of those bytes mattered
+        if done.code != 2 or not named or done.err.count("\n") != 1:
+            wrong.append((attempt, str(done)))
+    tap.check(not wrong, "60 damaged parts: each is refused with a line, or is whole", wrong[:3])
 
 
 def check_shown(folder, result):
@@ -256,6 +282,13 @@ def check_shown(folder, result):
         ends = file["curves/state_relative"][0][..., -(STEPS // 16):].astype(np.float64).mean(-1).ravel()
     end = report["cells"][0]["state_end"]
     tap.check(np.isclose(end["median"], np.median(ends)) and np.isclose(end["highest"], ends.max()), "the end of a curve", (end, ends))
+    steering = os.path.join(folder, "steering.h5")
+    shutil.copy(result, steering)
+    with h5py.File(steering, "r+") as file:
+        text = bytes(file["cells"][:]).replace(b"bf16 state", b"x\\u001b[2J")
+        del file["cells"]
+        file["cells"] = np.frombuffer(text, dtype="i1")
+    checks.refused("a result whose names would steer a terminal", ["drift", steering], "control characters")
     table = program("drift", result).out.splitlines()
     tap.check(len(table) == 9 and table[1].startswith("as drawn, bf16 state "), "the table has a line a cell", "\n".join(table))
 
@@ -286,6 +319,63 @@ def check_nonfinite(folder):
             counts.append(count)
     tap.check(done.code == 0 and not wrong and 0 < np.mean(np.array(counts) > 0) < 1, "what is not finite is counted and left out",
               "\n".join(wrong[:20]) + f"\n{counts}")
+
+
+class Truth:
+    """The equations of docs/arithmetic.md in long double, over a trace of one layer and one row: what the oracle has to come to."""
+
+    def __init__(self, path):
+        with h5py.File(path, "r") as file:
+            wide = lambda name: file[name][:].astype(np.longdouble)  # noqa: E731
+            self.H, self.HV, self.K, self.V = (int(n) for n in (1, 2, 32, 32))
+            self.scale, self.eps = np.longdouble(file["model"].attrs["scale"]), np.longdouble(file["model"].attrs["norm_eps"])
+            self.x, self.a, self.b, self.z = (wide("steps/0/" + name)[:, 0] for name in ("mixed_qkv", "a", "b", "z"))
+            self.A_log, self.dt_bias, self.taps, self.weight = (wide("params/0/" + name) for name in ("A_log", "dt_bias", "conv_weight", "norm_weight"))
+            self.window, self.S = list(wide("events/conv")[0]), wide("events/recurrent")[0]
+        self.steps = [self.step(*inputs) for inputs in zip(self.x, self.a, self.b, self.z)]
+
+    def unit(self, rows):
+        return rows / np.sqrt((rows * rows).sum(-1, keepdims=True) + np.longdouble(1e-6))
+
+    def step(self, x, a, b, z):
+        silu = lambda v: v / (1 + np.exp(-v))  # noqa: E731
+        columns = [*self.window, x]
+        self.window = columns[1:]
+        out = silu(sum(column * self.taps[:, i] for i, column in enumerate(columns)))
+        q, k, v = np.split(out, [self.H * self.K, 2 * self.H * self.K])
+        q, k = self.unit(q.reshape(self.H, self.K)) * self.scale, self.unit(k.reshape(self.H, self.K))
+        decay, beta = np.exp(-np.exp(self.A_log) * np.log1p(np.exp(a + self.dt_bias))), 1 / (1 + np.exp(-b))
+        core = np.empty((self.HV, self.V), dtype=np.longdouble)
+        for head in range(self.HV):
+            key, state = k[head * self.H // self.HV], self.S[head] * decay[head]
+            self.S[head] = state + np.outer(beta[head] * (v[head * self.V:(head + 1) * self.V] - state @ key), key)
+            core[head] = self.S[head] @ q[head * self.H // self.HV]
+        norm = core / np.sqrt((core * core).mean(-1, keepdims=True) + self.eps) * self.weight * silu(z.reshape(core.shape))
+        return {"state": self.S.copy(), "core": core, "norm": norm}
+
+
+def check_oracle(folder):
+    """The oracle against another implementation: its norm and golden's distance from it, at every step."""
+    base = {"rows": 1, "model": {**BASE["model"], "num_blocks": 2, "layer_ids": [0]}, "params": {"A_log": {"uniform": [-9, -2]}}}
+    path = lambda name: os.path.join(folder, name)  # noqa: E731
+    recipe = write_json(path("truth.json"), {**base, "schema": "gdnsim.recipe/1", "seed": 3, "steps": 300})
+    sweep = write_json(path("truth_sweep.json"), sweep_of(base=base, steps=300, seeds=[3], axes=[], pairs=[PAIRS[3]]))
+    runs = [program("synth", recipe, "-o", path("truth_trace.h5")),
+            program("run", recipe, "-o", path("truth_log.h5"), "--contract", "golden", "--taps", "core_out,norm_out", "--quiet"),
+            run_drift(sweep, path("truth.h5"))]
+    truth, wrong = Truth(path("truth_trace.h5")).steps, []
+    with h5py.File(path("truth_log.h5"), "r") as file:
+        golden = {name: file[data][:, 0, 0] for name, data in (("state", "state/recurrent"), ("core", "out/core_out"), ("norm", "out/norm_out"))}
+    with h5py.File(path("truth.h5"), "r") as file:
+        curves = {name: data[0, 0, 0] for name, data in file["curves"].items()}
+    for step, exact in enumerate(truth):
+        size = {name: np.sqrt((value * value).sum()) for name, value in exact.items()}
+        want = {"state_norm": size["state"]}
+        for name, value in exact.items():
+            off = golden[name][step].astype(np.longdouble).reshape(value.shape) - value
+            want |= {name + "_relative": np.sqrt((off * off).sum()) / size[name], name + "_max_abs": np.abs(off).max()}
+        wrong += [(step, name, curves[name][step], value) for name, value in want.items() if not np.isclose(curves[name][step], float(value), rtol=1e-6, atol=1e-12)]
+    tap.check(all(done.code == 0 for done in runs) and len(truth) == 300 and not wrong, "the oracle is what the equations come to in long double", wrong[:5])
 
 
 def check_captured(folder):
@@ -356,6 +446,7 @@ with tempfile.TemporaryDirectory() as folder:
     check_refusals(folder, sweep)
     check_shown(folder, result)
     check_nonfinite(folder)
+    check_oracle(folder)
     check_captured(folder)
     check_regimes(folder)
 sys.exit(tap.finish())

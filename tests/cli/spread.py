@@ -52,6 +52,7 @@ def check_replay(tap, root, program, folder):
         ("a divergence", 2, 1, [recorded, "--contract", "golden"]),
         ("one layer", 2, 0, [recorded, "--layers", "1", "--mode", "local"]),
         ("a log", 2, 0, [log]),
+        ("a log's rows", 3, 1, [log, "--contract", "triton-sm90"]),
     ]
     for name, ranks, code, arguments in cases:
         outputs = []
@@ -131,7 +132,7 @@ def check_refused(tap, root, program, folder):
     tap.check(done.code == 2 and "info: cannot be spread over 2 processes" in done.err, "a command that cannot be spread is refused", done)
     done = Ranks(program, 2)("replay", recorded, "--audit", 1)
     tap.check(done.code == 2 and "expected one process, found 2" in done.err, "an audit of the pool wants one process", done)
-    sweep = write_sweep(os.path.join(folder, "sweep.json"))
+    sweep = write_sweep(os.path.join(folder, "sweep.json"), steps=47)
     done = Ranks(program, 2)("drift", sweep, "-o", os.path.join(folder, "x.h5"), "--shard", "0/2")
     tap.check(done.code == 2 and "expected one process" in done.err, "ranks are shards already", done)
 

@@ -4,59 +4,19 @@
 #include <gdnsim/trace.hpp>
 
 #include <cstdlib>
-#include <functional>
 #include <string>
 
 #include <doctest/doctest.h>
 #include <nlohmann/json.hpp>
 
 #include "layer_outcome.hpp"
+#include "support/rehearsed.hpp"
 #include "support/trace_data.hpp"
 
 using namespace gdnsim;
+using test::rehearse;
 
 namespace {
-
-/// Ranks one after another in one process: what a rank says is written down in a first round, and read out in the second.
-class Rehearsed final : public Spread {
- public:
-  struct Said {};  // thrown in the first round, when a rank has said something new
-  Rehearsed(int rank, int ranks, std::vector<std::vector<std::string>>& rounds)
-      : rank_(rank), ranks_(ranks), rounds_(rounds) {}
-  int rank() const override { return rank_; }
-  int ranks() const override { return ranks_; }
-  std::vector<std::string> exchange(const std::string& mine) override {
-    if (round_ == rounds_.size()) rounds_.emplace_back(static_cast<std::size_t>(ranks_));
-    std::string& place = rounds_[round_][static_cast<std::size_t>(rank_)];
-    if (place.empty()) {
-      place = mine;
-      throw Said();
-    }
-    CHECK(place == mine);
-    return rounds_[round_++];
-  }
-
- private:
-  const int rank_, ranks_;
-  std::vector<std::vector<std::string>>& rounds_;
-  std::size_t round_ = 0;
-};
-
-/// Runs `rank` for every rank until all have heard all.
-void rehearse(int ranks, const std::function<void(Spread&)>& rank) {
-  std::vector<std::vector<std::string>> rounds;
-  for (int said = ranks; said > 0;) {
-    said = 0;
-    for (int r = 0; r < ranks; ++r) {
-      Rehearsed spread(r, ranks, rounds);
-      try {
-        rank(spread);
-      } catch (const Rehearsed::Said&) {
-        ++said;
-      }
-    }
-  }
-}
 
 Divergence some_divergence(test::Random& random) {
   Divergence d;
@@ -91,7 +51,7 @@ std::string traces() { return std::getenv("GDNSIM_TRACES") ? std::getenv("GDNSIM
 /// The report of one rank of several, or of a process alone.
 std::string report_under(const char* contract, Mode mode, Spread* spread) {
   const auto trace = open_trace(traces() + "/h200_k64_3layers.h5");
-  const auto backend = make_golden({});
+  const auto backend = make_golden({.threads = 1});
   ReplayOptions options;
   options.mode = mode;
   options.spread = spread;

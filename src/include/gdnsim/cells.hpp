@@ -27,12 +27,19 @@ class CellRow {
     std::int32_t layer_id = -1;
     std::int64_t first_step = 0, steps_per_cell = 1;
     std::vector<Cell> cells;
+    bool begun = false;  // first_step is settled
   };
   CellRow() = default;
-  CellRow(int layer, std::int32_t layer_id) : parts_{layer, layer_id, 0, 1, {}} {}
+  CellRow(int layer, std::int32_t layer_id) : parts_{layer, layer_id, 0, 1, {}, false} {}
 
+  /// The first cell is of this step, whatever is compared first. Without it, it is of the first step that is counted.
+  void begin_at(std::int64_t step);
   /// Counts a run of one tap's words in a step. Steps come in ascending order.
   void add(std::int64_t step, Tap tap, const WordRun& run);
+  /// Adds what others counted of the same layer; both begin at the same step.
+  void add(const CellRow& other);
+  /// Leaves out what comes before the first cell with anything in it, while a cell is one step.
+  void trim();
 
   int layer() const { return parts_.layer; }
   std::int32_t layer_id() const { return parts_.layer_id; }

@@ -61,7 +61,7 @@ struct Divergence {
   Near near;
   std::optional<EventPlace> event{};  // it is in a block's digest around this event, before any row of the step
 };
-/// Execution order: step; its events; layer, tap, row, head, element; what belongs to no row comes after the rows.
+/// Execution order: step; its events; layer, tap, row, head, element; what belongs to no row comes after the rows, by block.
 bool precedes(const Divergence& a, const Divergence& b);
 
 /// Compares what one layer produced, step by step, and keeps track of which blocks hold recorded bits.
@@ -77,6 +77,8 @@ class LayerComparer {
   /// Nothing else is compared or counted from here on; a pool digest only where all is.
   void only(const Pick& pick) { pick_ = pick; }
   const Pick& pick() const { return pick_; }
+  /// Cells are counted from this step on (CellRow::begin_at).
+  void cells_from(std::int64_t step) { cells_.begin_at(step); }
   /// The block holds recorded bits before `step`: loaded, zeroed, or overwritten with a snapshot.
   void pin(std::int32_t block, std::int64_t step);
   /// Events between the steps are not shown (diff): what a block holds is known before step 0 and never after.

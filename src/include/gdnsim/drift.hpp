@@ -140,7 +140,8 @@ std::int64_t crossing(const std::vector<std::int32_t>& points, const std::vector
 
 struct DriftOptions {
   std::string backend = "golden";  // of the sides that are not the oracle
-  BackendOptions backend_options;  // threads: in all; 0 takes what there is. Units run side by side as far as they go
+  // threads: in all; 0 takes what there is. On the CPU units run side by side as far as they go
+  BackendOptions backend_options;
   std::int64_t shard = 0, shards = 1;                                   // computes the units u with u % shards == shard
   std::function<void(std::int64_t done, std::int64_t total)> progress;  // units of this shard
 };

@@ -33,7 +33,7 @@ struct Comparison {
   std::uint64_t compared() const;
   std::uint64_t differing() const;
   void add(const LayerComparer& layer);
-  /// What was found in other layers; `note` is not taken over.
+  /// What was found in other layers, or in other rows of the same; `note` is not taken over.
   void add(const Comparison& other);
 };
 
@@ -60,7 +60,7 @@ struct ReplayOptions {
   std::optional<ContractSet> contracts;  // absent: choose among the presets
   std::string contracts_from;            // how the given contracts were named: "--contract golden", "the log"
   std::function<void(std::int64_t done, std::int64_t total)> progress;
-  Spread* spread = nullptr;  // its ranks share the layers, and all get the whole result
+  Spread* spread = nullptr;  // its ranks share the layers and rows, and all get the whole result
 };
 
 struct ReplayResult {

@@ -2,6 +2,7 @@
 #pragma once
 
 #include <cstdint>
+#include <memory>
 #include <string>
 #include <vector>
 
@@ -10,12 +11,25 @@
 
 namespace gdnsim {
 
+/// The blocks that one process of a spread looks at. A row goes with the block that its index names, an inactive row too, so that
+/// every row and every block is one process's own.
+struct Portion {
+  std::vector<int> part;  // [num_blocks] whose each is
+  int mine = 0;
+  /// What is no block is part 0's.
+  bool has(std::int32_t block) const {
+    const bool there = block >= 0 && static_cast<std::size_t>(block) < part.size();
+    return (there ? part[static_cast<std::size_t>(block)] : 0) == mine;
+  }
+};
+
 /// Which rows of a step are looked at (--rows, --blocks). Both ascending; empty: all. With both, a row has to be of both.
 struct Pick {
-  std::vector<int> rows{};             // places in the batch
-  std::vector<std::int32_t> blocks{};  // rows on these blocks, and these blocks' states
+  std::vector<int> rows{};                   // places in the batch
+  std::vector<std::int32_t> blocks{};        // rows on these blocks, and these blocks' states
+  std::shared_ptr<const Portion> portion{};  // and of those what is this process's; null: all
 
-  bool all() const { return rows.empty() && blocks.empty(); }
+  bool all() const { return rows.empty() && blocks.empty() && portion == nullptr; }
   /// Is this row of the step looked at?
   bool row(const StepPlan& plan, int row) const;
   /// Is the state of this block after the step looked at? With rows: when one of them is on it.
@@ -50,12 +64,15 @@ bool read_picked(Recording& recording, const Pick& pick, const StepPlan& plan, T
 /// to them. Rows on other blocks can be left out of a run without changing a picked one.
 std::vector<std::int32_t> needed_blocks(const Stream& stream, const Slice& slice);
 
-/// A stream without the rows that a resolved slice does not need: they are inactive. Everything else is the whole's.
+/// A stream without the rows that a resolved slice does not need: they are inactive. Everything else is the whole's. A portion
+/// must be closed (src/spread_rows.hpp): nothing goes from one's blocks to another's.
 class PickedStream final : public StreamView {
  public:
   PickedStream(Stream& whole, const Slice& slice);
   const Pick& pick() const { return pick_; }
   bool needs(std::int32_t block) const;
+  /// The same for all portions together.
+  bool somebody_needs(std::int32_t block) const;
   StepPlan plan(std::int64_t step) const override;
 
  private:
