@@ -267,16 +267,17 @@ void withdraw_equal(Comparison& found) {
 
 bool same_inputs(Trace& a, Trace& b, int layer, const Slice& slice) {
   const int layer_b = layer_in(a, b, layer);
-  if (a.params(layer) != b.params(layer_b) || !std::ranges::equal(a.events(), b.events())) return false;
+  if (a.params(layer) != b.params(layer_b) || !std::ranges::equal(a.events(), b.events(), same_but_load_row))
+    return false;
   StepInputs x, y;
-  for (const Event& event :
-       a.events())  // what a slice from step 0 starts from; later a state is not vouched for anyway
-    if (event.kind == EventKind::load && event.step == 0 && slice.first_step == 0 &&
-        (event.layer == -1 || event.layer == layer)) {
-      a.load_row(event.source, x.a, x.b);
-      b.load_row(event.source, y.a, y.b);
-      if (x.a != y.a || x.b != y.b) return false;
-    }
+  for (std::size_t i = 0; i < a.events().size(); ++i) {
+    const Event& event =
+        a.events()[i];  // what a slice from step 0 starts from; later a state is not vouched for anyway
+    if (event.kind != EventKind::load || event.step != 0 || slice.first_step != 0 || !names(event, layer)) continue;
+    a.load_row(event.source, x.a, x.b);
+    b.load_row(b.events()[i].source, y.a, y.b);
+    if (x.a != y.a || x.b != y.b) return false;
+  }
   for (std::int64_t step = slice.first_step; step < slice.last_step; ++step) {
     a.inputs(step, layer, x);
     b.inputs(step, layer_b, y);

@@ -117,7 +117,7 @@ void flipped_inputs(const Scene& scene, const std::vector<WrongWord>& words, Hyp
 
 void propose_input_flips(const Scene& scene, Hypotheses& out) {
   const auto words = first_wrong_words(scene);
-  if (scene.in_conv()) flipped_window(scene, words, out);
+  if (scene.in_conv() && scene.at.block >= 0) flipped_window(scene, words, out);  // an inactive row has no window
   flipped_inputs(scene, words, out);
 }
 

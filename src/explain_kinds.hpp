@@ -17,7 +17,7 @@ struct Scene {
   std::int64_t anchor;  // before this step the block's state is vouched for: a load, a zero, an equal snapshot
   Checkpoint from;      // the pool before `anchor`
   History history;      // states around the window
-  std::set<std::int32_t> blocks;  // named by a row or an event up to at.step
+  std::set<std::int32_t> blocks;  // named by a row or an event up to at.step, or wrong somewhere
   std::vector<StepPlan> plans;    // steps 0 .. last of what is kept: plans[step]
 
   const Model& model() const { return bench.stream.model(); }
@@ -51,12 +51,14 @@ std::map<std::pair<std::int64_t, std::int32_t>, std::int64_t> tokens_of_states(c
 using Hypotheses = std::vector<Hypothesis>;
 
 void propose_wrong_blocks(const Scene& scene, Hypotheses& out);  // wrong-block
+void propose_swaps(const Scene& scene, Hypotheses& out);         // the same of two rows at once: each took the other's
 void propose_columns(const Scene& scene, Hypotheses& out);    // the wrong candidate of a launch taken for the accepted
 void propose_positions(const Scene& scene, Hypotheses& out);  // wrong-position
 void propose_missing_writes(const Scene& scene, Hypotheses& out);  // write-missing
 void propose_windows(const Scene& scene, Hypotheses& out);         // conv-window-shift
 void propose_contents(const Scene& scene, Hypotheses& out);  // kv-transposed, poison-read, state-store-bf16 of one read
-void propose_events(const Scene& scene, Hypotheses& out);    // reset-missing and loads that went wrong
+void propose_events(const Scene& scene, Hypotheses& out);    // reset-missing, and what else an event can do wrong
+void propose_late_events(const Scene& scene, Hypotheses& out);       // reset-missing: after the step's rows
 void propose_padded_rows(const Scene& scene, Hypotheses& out);       // padded-row-wrote, stale-tail
 void propose_roundings(const Scene& scene, Hypotheses& out);         // contract choices of the whole layer
 void propose_orders(const Scene& scene, Hypotheses& out);            // the same with every order of summing

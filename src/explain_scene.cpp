@@ -94,7 +94,8 @@ void note_blocks(const Scene& scene, std::set<std::int32_t>& blocks) {
       if (block >= 0) blocks.insert(block);
   for (const Event& event : scene.bench.stream.events())
     if (event.step <= scene.at.step) blocks.insert(event.block);
-  if (scene.at.block >= 0) blocks.insert(scene.at.block);
+  for (const WrongUnit& w : scene.found.wrong)  // nobody need have named it: something was written there all the same
+    if (w.unit.block >= 0) blocks.insert(w.unit.block);
   blocks.insert(0);
 }
 

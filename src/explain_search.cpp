@@ -23,10 +23,14 @@ bool moves_on(const Unit& at, const Outcome& outcome) {
   });
 }
 
-void compare_outcomes(const Outcome& before, Tested& tested) {
+void compare_outcomes(const Scene& scene, Tested& tested) {
   std::map<Unit, std::uint64_t> was;
-  for (const WrongUnit& w : before.wrong) was[w.unit] = w.differing;
-  for (const WrongUnit& w : tested.outcome.wrong) tested.broken_units += was.erase(w.unit) == 0;
+  for (const WrongUnit& w : scene.found.wrong) was[w.unit] = w.differing;
+  for (const WrongUnit& w : tested.outcome.wrong) {
+    const bool broken = was.erase(w.unit) == 0;
+    tested.broken_units += broken;
+    tested.broken_here |= broken && w.unit.step == scene.at.step;
+  }
   tested.fixed_units = was.size();
   for (const auto& [unit, differing] : was) tested.fixed_elements += differing;
 }
@@ -34,7 +38,7 @@ void compare_outcomes(const Outcome& before, Tested& tested) {
 /// Is what came right enough to call the hypothesis shown?
 bool shown(const Tested& tested) {
   if (tested.outcome.clean()) return true;
-  return tested.fixed_elements >= kEnough && tested.broken_units * 2 <= tested.fixed_units;
+  return !tested.broken_here && tested.fixed_elements >= kEnough && tested.broken_units * 2 <= tested.fixed_units;
 }
 
 bool better(const Tested& a, const Tested& b) {
@@ -57,7 +61,7 @@ void SceneSearch::test(const Hypothesis& hypothesis) {
   if (!moves_on(scene_.at, first)) return;
   Tested tested{hypothesis, {}};
   tested.outcome = until < last ? scene_.trials.run(hypothesis.twists, from, last, false) : std::move(first);
-  compare_outcomes(scene_.found, tested);
+  compare_outcomes(scene_, tested);
   if (shown(tested) && (!best_ || better(tested, *best_))) best_ = std::move(tested);
 }
 
@@ -146,9 +150,9 @@ void SceneSearch::minimise() {
 }
 
 bool SceneSearch::try_blocks() {
-  constexpr Propose groups[] = {propose_wraps,   propose_events,       propose_missing_writes,
-                                propose_columns, propose_wrong_blocks, propose_padded_rows,
-                                propose_windows, propose_contents,     propose_positions};
+  constexpr Propose groups[] = {propose_wraps,        propose_events,   propose_missing_writes, propose_columns,
+                                propose_wrong_blocks, propose_swaps,    propose_late_events,    propose_padded_rows,
+                                propose_windows,      propose_contents, propose_positions};
   return std::ranges::any_of(groups, [&](Propose propose) { return try_group(propose); });
 }
 

@@ -18,6 +18,7 @@ struct Tested {
   Outcome outcome;
   std::uint64_t fixed_units = 0, fixed_elements = 0;  // wrong before, right now
   std::uint64_t broken_units = 0;                     // right before, wrong now
+  bool broken_here = false;                           // one of these in the step at hand: the record speaks against it
 };
 
 /// How many hypotheses of each kind were re-run, over the whole explanation.

@@ -61,15 +61,18 @@ void blocks_of_row(const Scene& scene, const RowStep& place, Hypotheses& out) {
                      start = plan.start(static_cast<std::size_t>(place.row));
   for (Part part : scene.parts())
     for (std::int32_t other : scene.blocks) {
-      if (other == start) continue;
       const std::string what = words_of(part), block = name(other) + whose(plan, place.row, other);
       const std::string instead = start == own ? "" : " instead of " + name(start);
-      propose_row(scene, out, "wrong-block", place, other, "read the " + what + " of " + block + instead,
-                  [=](const Where& where) { return reads_block(where, part, other); });
+      if (other != start)
+        propose_row(scene, out, "wrong-block", place, other, "read the " + what + " of " + block + instead,
+                    [=](const Where& where) { return reads_block(where, part, other); });
       if (other == own) continue;
-      propose_row(scene, out, "wrong-block", place, other, "used " + block + " (" + what + ") instead of its own",
-                  [=](const Where& where) { return uses_instead(where, part, other); });
-      propose_row(scene, out, "wrong-block", place, other, "wrote its " + what + " to " + block + " instead of its own",
+      if (other != start)
+        propose_row(scene, out, "wrong-block", place, other, "used " + block + " (" + what + ") instead of its own",
+                    [=](const Where& where) { return uses_instead(where, part, other); });
+      propose_row(scene, out, "wrong-block", place, other,
+                  "wrote its " + what + " to " + block + (other == start ? ", which it went on from," : "") +
+                      " instead of its own",
                   [=](const Where& where) { return writes_to(where, part, other, false); });
     }
 }

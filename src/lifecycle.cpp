@@ -102,10 +102,10 @@ void Lifecycle::event(const Event& event, std::int64_t number) {
   BlockLife& life = at(event.block);
   switch (event.kind) {
     case EventKind::allocate:
-      life.allocated = true, life.owner = event.sequence, life.since = event.step, life.has_contents = false;
+      life.allocated = true, life.owner = event.sequence, life.since = event.step;
       return;
     case EventKind::free:
-      life.allocated = false, life.since = event.step, life.has_contents = false;
+      life.allocated = false, life.since = event.step;
       return;
     default:
       if (layer_ < 0 || event.layer < 0 || event.layer == layer_) fill(event, number);
@@ -135,7 +135,6 @@ void Lifecycle::fill(const Event& event, std::int64_t number) {
   BlockLife& to = at(event.block);
   to.recurrent = event.kind == EventKind::copy ? from.recurrent : fresh;
   to.conv = event.kind == EventKind::copy ? from.conv : fresh;
-  to.has_contents = event.kind != EventKind::copy || !owned_ || from.has_contents;
   to.written_step = event.step, to.written_event = number, to.written_by = event.sequence, to.written_row = -1;
 }
 
@@ -164,7 +163,7 @@ void Lifecycle::step(const StepPlan& plan) {
 void Lifecycle::require_launch(const StepPlan& plan) const {
   const bool goes_on = before_.step + 1 == plan.step && !before_.last_draft;
   const int expected = goes_on ? before_.draft + 1 : 0;
-  if (plan.draft != expected && next_step_ > 0)
+  if (plan.draft != expected)
     throw error(where_, ": draft[", plan.step, "]: expected ", expected,
                 goes_on ? ", the launch goes on" : ", a launch begins", ", found ", plan.draft);
   if (plan.draft > 0 && last_event_ >= 0)
@@ -198,11 +197,15 @@ void Lifecycle::require_draft(const StepPlan& plan, const Row& row) const {
                 expected, ", where draft ", plan.draft - 1, " lies");
 }
 
-/// The block that a row starts from was filled since its sequence's last launch: with a reset, a loaded or a forked state.
+/// The block that a row starts from was filled since its sequence's last launch: with a reset, a loaded or a forked state, which may
+/// be older than the launch. A copy of what the sequence itself left earlier is none of these.
 bool Lifecycle::restarted(const LastLaunch& last, const Row& row) const {
   const BlockLife& life = this->life(row.start);
-  const bool filled = life.written_event >= 0 && life.recurrent.content > last.columns.back().recurrent.content;
-  return filled || (owned_ && life.since > last.step);
+  const Moment& state = life.recurrent;
+  const bool filled = life.written_event >= 0 && life.written_step > last.step;
+  const bool other =
+      state.content > last.columns.back().recurrent.content || (state.content != 0 && state.sequence != row.sequence);
+  return (filled && other) || (owned_ && life.since > last.step);
 }
 
 /// The row goes on from what its sequence's last launch left after as many drafts as were accepted.
@@ -230,7 +233,6 @@ void Lifecycle::write(const StepPlan& plan, const Row& row) {
   to.recurrent =
       ran ? next_token(from.recurrent, row.sequence, content) : Moment{row.sequence, Moment::kUnknown, content};
   to.conv = ran ? next_token(from.conv, row.sequence, content) : to.recurrent;
-  to.has_contents = true;
   to.written_step = plan.step, to.written_event = -1, to.written_by = row.sequence;
   to.written_row = static_cast<std::int64_t>(row.row);
   if (row.sequence < 0) return;

@@ -17,6 +17,12 @@ namespace gdnsim {
 /// Does the event name this layer?
 inline bool names(const Event& event, int layer) { return event.layer == -1 || event.layer == layer; }
 
+/// The same but for the row that a load takes its states from: files may number those as they like.
+inline bool same_but_load_row(Event a, const Event& b) {
+  if (a.kind == EventKind::load && b.kind == EventKind::load) a.source = b.source;
+  return a == b;
+}
+
 /// The places in the log's events of those that name this step and this layer.
 std::vector<std::size_t> events_of_layer(const Log& log, std::int64_t step, int layer);
 

@@ -8,6 +8,7 @@
 #include "gdnsim/error.hpp"
 #include "gdnsim/ranks.hpp"
 #include "gdnsim/stream_view.hpp"
+#include "log_events.hpp"
 #include "rank_heads.hpp"
 #include "recording_copy.hpp"
 
@@ -60,12 +61,6 @@ bool same_plan(const StepPlan& a, const StepPlan& b) {
          a.accepted == b.accepted;
 }
 
-/// Equal but for the row that a load takes its states from: files may number those as they like.
-bool same_event(Event a, Event b) {
-  if (a.kind == EventKind::load && b.kind == EventKind::load) a.source = b.source = 0;
-  return a == b;
-}
-
 void require_one_rollout(Trace& first, Trace& other) {
   require(first.model() == other.model(), first, other, "/model");
   require(first.steps() == other.steps(), first, other, "the number of steps");
@@ -79,7 +74,7 @@ void require_one_rollout(Trace& first, Trace& other) {
     require(first.has_z(layer) == other.has_z(layer), first, other, "/steps" + at + "/z");
     require(first.taps(layer) == other.taps(layer), first, other, "/recorded" + at);
   }
-  require(std::ranges::equal(first.events(), other.events(), same_event), first, other, "/events");
+  require(std::ranges::equal(first.events(), other.events(), same_but_load_row), first, other, "/events");
   require(std::ranges::equal(first.snapshots(), other.snapshots(),
                              [](const Snapshot& a, const Snapshot& b) {
                                return a.step == b.step && a.layer == b.layer && a.block == b.block;

@@ -74,6 +74,7 @@ HostPool::HostPool(const Model& model, std::vector<int> layers) : Pool(model, st
 }
 
 std::span<std::byte> HostPool::recurrent(int layer, std::int32_t block) {
+  GDNSIM_CHECK(block >= 0 && block < model().num_blocks);
   const std::size_t bytes = model().state_bytes();
   return {recurrent_[slot(layer)].data() + static_cast<std::size_t>(block) * bytes, bytes};
 }
@@ -81,6 +82,7 @@ std::span<const std::byte> HostPool::recurrent(int layer, std::int32_t block) co
   return const_cast<HostPool*>(this)->recurrent(layer, block);
 }
 std::span<std::byte> HostPool::conv(int layer, std::int32_t block) {
+  GDNSIM_CHECK(block >= 0 && block < model().num_blocks);
   const std::size_t bytes = model().conv_bytes();
   return {conv_[slot(layer)].data() + static_cast<std::size_t>(block) * bytes, bytes};
 }

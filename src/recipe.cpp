@@ -292,7 +292,7 @@ Recipe parse_recipe(const std::string& text, const std::string& where) {
   if (reader.has("inputs")) read_inputs(reader.object("inputs"), recipe.inputs);
   if (reader.has("states")) read_states(reader.object("states"), recipe.states);
   if (reader.has("schedule")) read_schedule(reader.object("schedule"), recipe.schedule);
-  if (reader.has("script")) recipe.script = read_script(reader.object("script"), where);
+  if (reader.has("script")) recipe.script = read_script(reader.object("script"), where, recipe.steps);
   if (reader.has("faults")) recipe.faults = read_faults(reader.at("faults"), where);
   reader.done();
   validate(recipe, where);

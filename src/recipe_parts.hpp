@@ -11,8 +11,8 @@ std::string word_of(std::span<const std::string_view> words, Enum value) {
   return std::string(words[static_cast<std::size_t>(value)]);
 }
 
-/// recipe_script.cpp
-Script read_script(JsonReader reader, const std::string& where);
+/// recipe_script.cpp. `declared`: the steps that the recipe says it has.
+Script read_script(JsonReader reader, const std::string& where, std::int64_t declared);
 Json print(const Script& script);
 std::vector<Fault> read_faults(const Json& json, const std::string& where);
 Json print(const std::vector<Fault>& faults);

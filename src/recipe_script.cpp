@@ -1,6 +1,7 @@
 // A recipe's script and faults: JSON to their structs and back. Keys that keep their default are not printed.
 #include <algorithm>
 
+#include "gdnsim/error.hpp"
 #include "recipe_parts.hpp"
 
 namespace gdnsim {
@@ -40,21 +41,31 @@ std::vector<std::int32_t> read_table(JsonReader& reader) {
       reader.refuse(name, "a column in 0.." + std::to_string(table[row].size() - 1) + " for row " + std::to_string(row),
                     column);
     const Json& block = table[row][static_cast<std::size_t>(column)];
-    if (!block.is_number_integer()) reader.refuse(reader.path_of("table"), "blocks", table);
-    index.push_back(block.get<std::int32_t>());
+    const bool integer =
+        block.is_number_integer() && !(block.is_number_unsigned() && block.get<std::uint64_t>() > INT32_MAX);
+    const std::int64_t value = integer ? block.get<std::int64_t>() : 0;
+    if (!integer || value < INT32_MIN || value > INT32_MAX)
+      reader.refuse(reader.path_of("table"), "blocks, which have 32 bits", block);
+    index.push_back(static_cast<std::int32_t>(value));
   }
   return index;
 }
 
-void read_step(JsonReader& reader, std::vector<ScriptStep>& steps) {
+struct Repeated {
   ScriptStep step;
+  int times = 1;
+};
+
+Repeated read_step(JsonReader& reader) {
+  Repeated read;
+  ScriptStep& step = read.step;
   if (reader.has("table"))
     step.index = read_table(reader);
   else
     step.index = reader.require("index").integers("index", INT32_MIN, INT32_MAX);
   if (reader.has("sequence"))
     for (std::int32_t sequence : reader.integers("sequence", -1, kMostSequence)) step.sequence.push_back(sequence);
-  int path = 0, times = 1;
+  int path = 0;
   reader.integer("path", 0, 2, path);
   step.path = static_cast<Path>(path);
   reader.integer("rows", 0, 1 << 13, step.present);
@@ -62,9 +73,9 @@ void read_step(JsonReader& reader, std::vector<ScriptStep>& steps) {
   reader.flag("last_draft", step.last_draft);
   if (reader.has("source")) step.source = reader.integers("source", INT32_MIN, INT32_MAX);
   if (reader.has("accepted")) step.accepted = reader.integers("accepted", INT32_MIN, INT32_MAX);
-  reader.integer("times", 1, 1 << 16, times);
+  reader.integer("times", 1, 1 << 16, read.times);
   reader.done();
-  steps.insert(steps.end(), static_cast<std::size_t>(times), step);
+  return read;
 }
 
 Json print(const ScriptStep& step) {
@@ -147,11 +158,17 @@ Json print(const Fault& fault) {
 
 }  // namespace
 
-Script read_script(JsonReader reader, const std::string& where) {
+Script read_script(JsonReader reader, const std::string& where, std::int64_t declared) {
   Script script;
   reader.flag("fill", script.fill);
   const std::string steps = reader.path_of("steps"), events = reader.path_of("events");
-  for (JsonReader& step : objects(reader.require("steps").at("steps"), where, steps)) read_step(step, script.steps);
+  std::int64_t found = 0;  // a few lines may ask for more steps than there is memory for
+  for (JsonReader& line : objects(reader.require("steps").at("steps"), where, steps)) {
+    const Repeated read = read_step(line);
+    found += read.times;
+    if (found <= declared) script.steps.insert(script.steps.end(), static_cast<std::size_t>(read.times), read.step);
+  }
+  if (found != declared) throw error(where, ": ", steps, ": expected ", declared, " steps, found ", found);
   if (reader.has("events"))
     for (JsonReader& event : objects(reader.at("events"), where, events)) script.events.push_back(read_event(event));
   reader.done();

@@ -83,6 +83,8 @@ void check_schedule(const Recipe& recipe, const std::string& where) {
   expect(s.allocator != Allocation::modulo || s.preempt == 0 || s.preempt_by != ScheduleRecipe::Preempt::swap, where,
          "schedule.allocator", "not modulo where preempt swaps: it has no spare blocks");
   check_speculative(s.speculative, where);
+  expect(recipe.model.num_blocks <= 1 << 26, where, "model.num_blocks",
+         "at most 2^26 blocks for a schedule to take from");
   const std::int64_t running = s.running > 0 ? s.running : recipe.rows, columns = s.speculative.drafts + 1;
   const std::int64_t blocks = recipe.model.num_blocks - (recipe.model.sentinel == Sentinel::minus_one ? 0 : 1);
   if (s.allocator == Allocation::modulo ? blocks < columns : blocks < running * columns)
@@ -95,6 +97,7 @@ void check_schedule(const Recipe& recipe, const std::string& where) {
 void check_script(const Recipe& recipe, const std::string& where) {
   const Script& script = *recipe.script;
   expect(recipe.schedule == ScheduleRecipe{}, where, "script", "no schedule beside it");
+  expect(!script.fill || recipe.model.num_blocks <= 1 << 20, where, "script.fill", "at most 2^20 blocks to fill");
   if (static_cast<std::int64_t>(script.steps.size()) != recipe.steps)
     throw error(where, ": script.steps: expected ", recipe.steps, " steps, found ", script.steps.size());
   for (std::size_t i = 0; i < script.steps.size(); ++i) {

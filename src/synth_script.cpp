@@ -1,6 +1,7 @@
 // The schedule of a recipe that writes its steps and events out: tokens are addressed by what each block then stands for.
 #include <map>
 #include <string>
+#include <unordered_map>
 
 #include "gdnsim/error.hpp"
 #include "synth_plan.hpp"
@@ -14,7 +15,7 @@ constexpr std::uint32_t kFill = 0x40000000u;
 class ScriptPlayer {
  public:
   explicit ScriptPlayer(const Recipe& recipe)
-      : recipe_(recipe), script_(*recipe.script), tokens_(static_cast<std::size_t>(recipe.model.num_blocks)) {}
+      : recipe_(recipe), script_(*recipe.script), blocks_(static_cast<std::size_t>(recipe.model.num_blocks)) {}
 
   Schedule play() {
     if (script_.fill) fill();
@@ -47,9 +48,9 @@ class ScriptPlayer {
     } else {
       out_.events.push_back(event);
     }
-    if (block >= tokens_.size()) return;  // refused later, by name
+    if (block >= blocks_) return;  // refused later, by name
     if (event.kind == EventKind::load || event.kind == EventKind::zero) tokens_[block] = 0;
-    if (event.kind == EventKind::copy && static_cast<std::size_t>(event.source) < tokens_.size())
+    if (event.kind == EventKind::copy && static_cast<std::size_t>(event.source) < blocks_)
       tokens_[block] = tokens_[static_cast<std::size_t>(event.source)];
   }
 
@@ -88,9 +89,9 @@ class ScriptPlayer {
       const std::int32_t index = step.index[row];
       Token token;
       const auto block = static_cast<std::size_t>(index);
-      if (active(step, row) && index >= 0 && block < tokens_.size()) {
+      if (active(step, row) && index >= 0 && block < blocks_) {
         const std::int32_t moved = step.source.empty() ? -1 : step.source[row];
-        const bool moves = moved >= 0 && static_cast<std::size_t>(moved) < tokens_.size();
+        const bool moves = moved >= 0 && static_cast<std::size_t>(moved) < blocks_;
         const std::uint32_t tokens = tokens_[moves ? static_cast<std::size_t>(moved) : block];
         token = token_of(t, row, tokens);
         after[block] = tokens + 1;
@@ -119,7 +120,8 @@ class ScriptPlayer {
 
   const Recipe& recipe_;
   const Script& script_;
-  std::vector<std::uint32_t> tokens_;  // [num_blocks] how many tokens the block's state has seen
+  const std::size_t blocks_;                               // num_blocks
+  std::unordered_map<std::size_t, std::uint32_t> tokens_;  // how many tokens a block's state has seen; absent: none
   Schedule out_;
 };
 

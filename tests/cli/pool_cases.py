@@ -12,7 +12,7 @@ import sys
 
 HERE = os.path.dirname(os.path.abspath(__file__))
 sys.path.insert(0, os.path.join(HERE, "..", "support"))
-from explain_case import ABSENT, Want, everywhere, first_is, main  # noqa: E402
+from explain_case import ABSENT, Want, everywhere, first_is, main, says  # noqa: E402
 
 FOLDER = os.path.join(HERE, "..", "..", "traces", "recipes", "bugs")
 
@@ -26,16 +26,6 @@ REFUSED = {
     "14-null-checkpoint": ["copy of block 3", "block 0"],
     "16-racy-accepted": ["step 4", "row 1", "sequence 8", "accepted 7: expected 1..4"],
 }
-
-
-def says(*parts):
-    """Every part is in the sentence of some mechanism, each part in turn."""
-
-    def check(report):
-        sentences = [m["says"] for m in report["mechanisms"]]
-        return [f"nobody says {part!r}" for part in parts if not any(part in sentence for sentence in sentences)]
-
-    return check
 
 
 def last_writer(**want):
@@ -187,6 +177,21 @@ def poison(cases):
     cases.tap.check(done.code == 1 and not wrong, "09-never-zeroed: --poison names the block", f"exit {done.code}: {said}")
 
 
+def wrote_in_place(cases):
+    """A row that goes on from another block and writes there, not to its own."""
+    whole = recipe_of("15-accepted-column")
+    whole["faults"] = [{"kind": "write-block", "step": 4, "row": 0, "layer": 1, "block": 2}]
+    recipe, trace = cases.path("in-place") + ".json", cases.path("in-place")
+    with open(recipe, "w", encoding="utf-8") as stream:
+        json.dump(whole, stream)
+    done = synth(cases, recipe, trace)
+    if cases.tap.check(done.code == 0, "a row that wrote to its source: recorded", done.err):
+        wants = [Want("wrong-block", step=4, layer=1, row=0, block=2)]
+        check = says("wrote its state to block 2, which it went on from, instead of its own")
+        cases.ask("a row that wrote to its source", trace, wants, whole["steps"], check=check, options=("--contract", "golden"))
+    os.remove(recipe)
+
+
 def all_are_asked(cases):
     names = {os.path.basename(path)[:-5] for path in glob.glob(os.path.join(FOLDER, "*.json"))}
     known = {*REFUSED, *EXPLAINED, *CLEAN}
@@ -201,6 +206,7 @@ def questions(cases):
         yield name, lambda name=name, wants=wants, check=check: explained(cases, name, wants, check)
     for name in (*EXPLAINED, *CLEAN):
         yield name, lambda name=name: without_fault(cases, name)
+    yield "in-place", lambda: wrote_in_place(cases)
     yield "36-wrapped", lambda: wrap_warning(cases)
     yield "09-never-zeroed", lambda: poison(cases)
 

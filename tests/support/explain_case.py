@@ -90,6 +90,16 @@ def first_is(**wanted):
     return check
 
 
+def says(*parts):
+    """Every part is in the sentence of some mechanism, each part in turn."""
+
+    def check(report):
+        sentences = [m["says"] for m in report["mechanisms"]]
+        return [f"nobody says {part!r}" for part in parts if not any(part in sentence for sentence in sentences)]
+
+    return check
+
+
 @dataclasses.dataclass
 class Case:
     name: str

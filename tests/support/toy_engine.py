@@ -98,18 +98,21 @@ class Engine:
         return self.pool.get((layer, block), self.zeros)
 
     def event(self, t, event):
-        _, layer, block, kind, source = event
+        _, layer, block, *_ = event
         for one in range(len(self.stream.params)) if layer < 0 else [layer]:
             place = Place(self, t, one, block=block)
             place.event = event
-            if not self.hooks("event", place, True):
-                continue
-            if kind == ZERO:
-                self.pool[one, block] = self.zeros
-            elif kind == LOAD:
-                self.pool[one, block] = self.stream.loads[source]
-            elif kind == COPY:
-                self.pool[one, block] = self.state(one, source)
+            if self.hooks("event", place, True):
+                self.apply(one, event)
+
+    def apply(self, layer, event):
+        _, _, block, kind, source = event
+        if kind == ZERO:
+            self.pool[layer, block] = self.zeros
+        elif kind == LOAD:
+            self.pool[layer, block] = self.stream.loads[source]
+        elif kind == COPY:
+            self.pool[layer, block] = self.state(layer, source)
 
     def row(self, t, layer, row):
         """The taps of one row and its writes, nothing changed yet."""

@@ -106,6 +106,49 @@ def loses_event(t, block, layer=None):
     return Hooks(event=event)
 
 
+def event_late(t, block, layer=None):
+    """A load or zero that is done when the step's rows are."""
+
+    def pool(place, value):
+        for event in place.stream.events:
+            if place.is_at(t, layer) and event[0] == place.t and event[1] in (-1, place.layer) and event[2] == block:
+                place.engine.apply(place.layer, event)
+        return value
+
+    return loses_event(t, block, layer) + Hooks(pool=pool)
+
+
+def event_elsewhere(t, block, other, layer=None):
+    """A load or zero that is done to another block."""
+
+    def event(place, value):
+        if not (value and place.is_at(t, layer) and place.block == block):
+            return value
+        place.engine.apply(place.layer, (*place.event[:2], other, *place.event[3:]))
+        return False
+
+    return Hooks(event=event)
+
+
+def swaps_blocks(t, layer, rows, reads=True):
+    """Two rows write each other's blocks, and (`reads`) start from them."""
+
+    def other(place):
+        a, b = rows
+        return int(place.stream.index[t, b if place.row == a else a])
+
+    def here(place):
+        return place.is_at(t, layer, rows)
+
+    def read(place, value):
+        return place.state(other(place)) if reads and here(place) else value
+
+    def write(place, value):
+        return [(other(place), rec, conv) for _, rec, conv in value] if here(place) else value
+
+    return Hooks(read=read, write=write)
+
+
 def transposed(rec):
     return np.ascontiguousarray(rec.transpose(0, 2, 1))
 

@@ -174,6 +174,42 @@ TEST_CASE("event digests: without a fault everything agrees, and they are counte
   }
 }
 
+namespace {
+
+/// The same content, its load rows numbered otherwise: a content digest does not tell the two apart.
+class Renumbered final : public StreamView {
+ public:
+  explicit Renumbered(Stream& whole) : StreamView(whole), events_(whole.events().begin(), whole.events().end()) {
+    for (Event& event : events_)
+      if (event.kind == EventKind::load) event.source += kShift;
+  }
+  std::span<const Event> events() const override { return events_; }
+  void load_row(std::int32_t source, Bytes& recurrent, Bytes& conv) override {
+    whole_.load_row(source - kShift, recurrent, conv);
+  }
+  std::vector<Event> events_;
+
+ private:
+  static constexpr std::int32_t kShift = 100;
+};
+
+}  // namespace
+
+TEST_CASE("event digests: load rows may be numbered otherwise, other events may not be") {
+  const Folder folder;
+  log_with(folder / "log", {});
+  const auto log = open_log(folder / "log");
+  FakeStream stream(kSteps, kRows);
+  Renumbered other(stream);
+  FakeBackend backend;
+  ReplayOptions options;
+  options.contracts = contract_set("golden");
+  CHECK(replay(other, *log, backend, options).verdict == Verdict::match);
+  other.events_[1].source = 4;
+  CHECK_THROWS_WITH_AS(replay(other, *log, backend, options),
+                       doctest::Contains("events[1]: expected the copy of block 4 at step 2"), Error);
+}
+
 TEST_CASE("event digests: the event is named before any step is blamed") {
   const Folder folder;
   for (const Case& c : cases())

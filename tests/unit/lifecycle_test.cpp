@@ -96,7 +96,6 @@ TEST_CASE("a life that is in order") {
   CHECK(life.last_writer(3) == "row 1 of step 2, sequence 8");
   CHECK(life.last_writer(2) == "row 1 of step 1, sequence 9 (freed at step 2)");
   CHECK(life.last_writer(4) == "nobody");
-  CHECK_FALSE(life.life(2).has_contents);
   life.copy_conv(1, 3);
   CHECK(life.describe(3) == "block 3: recurrent of sequence 8 at position 2, conv of sequence 7 at position 3");
 }
@@ -238,6 +237,9 @@ TEST_CASE("launches: each draft goes on from the one before") {
   Script begun = speculative();
   begun.plans[1].last_draft = true;
   CHECK(refusal(begun) == "s: draft[2]: expected 0, a launch begins, found 1");
+  Script first;  // nothing goes before the first step
+  first.step({1, 7}, {}, 1, true).step({2, 7, 1}, {}, 2, true);
+  CHECK(refusal(first) == "s: draft[0]: expected 0, a launch begins, found 1");
   Script moved = speculative();
   moved.plans[3].source[0] = 1;
   CHECK(refusal(moved) ==
@@ -271,4 +273,26 @@ TEST_CASE("launches: the next goes on from the accepted draft") {
   CHECK(refusal(speculative().event(EventKind::copy, 1, 7, 3).step({1, 7, -1, 2})) != "");
   // A sequence that was reset starts again.
   CHECK(refusal(speculative().event(EventKind::zero, 1, 7).step({1, 7, -1, 0})) == "");
+}
+
+TEST_CASE("launches: a fork starts again, however old its state is") {
+  // Sequence 8 has one token before 7's launch of two: what is copied from it is older than what the launch left.
+  const auto forked = [](std::int32_t source, bool since) {
+    Script script;
+    script.event(EventKind::load, 5, 8, 0).event(EventKind::load, 4, 7, 1).step({5, 8}).step({4, 7});
+    if (!since) script.event(EventKind::copy, 1, 7, source);
+    script.step({1, 7, 4, 1}, {}, 0, false).step({2, 7, 1}, {}, 1, true);
+    if (since) script.event(EventKind::copy, 1, 7, source);
+    return script.step({1, 7, -1, 2});
+  };
+  CHECK(refusal(forked(5, true)) == "");
+  // Its own state from before the launch is what a rollback to the wrong place leaves, and block 3 is nobody's.
+  CHECK(refusal(forked(4, true)) ==
+        "s: step 4, row 0 (sequence 7): goes on from block 1: sequence 7, recurrent at an unknown position, conv at an "
+        "unknown position: expected block 2, where the launch at step 2 left token 2 of 2");
+  CHECK(refusal(forked(3, true)) ==
+        "s: step 4, row 0 (sequence 7): goes on from block 1: as the pool began: expected block 2, where the launch at "
+        "step 2 left token 2 of 2");
+  // A fork into the block before the launch is no restart after it.
+  CHECK(refusal(forked(5, false)) != "");
 }

@@ -241,6 +241,11 @@ TEST_CASE("what is wrong is refused in one line that names it") {
        "r.json: script.steps[0].pat: expected only known keys, found this one"},
       {with(R"("script": {"steps": [{"table": [[1, 2], [3]], "column": [0, 1], "times": 2}]})"),
        "r.json: script.steps[0].column[1]: expected a column in 0..0 for row 1, found 1"},
+      // 2^32 + 1 is no block 1, and steps are not held in memory before they are counted.
+      {with(R"("script": {"steps": [{"table": [[4294967297], [2]], "column": [0, 0], "times": 2}]})"),
+       "r.json: script.steps[0].table: expected blocks, which have 32 bits, found 4294967297"},
+      {with(R"("script": {"steps": [{"index": [1, 2], "times": 65536}, {"index": [1, 2], "times": 65536}]})"),
+       "r.json: script.steps: expected 2 steps, found 131072"},
       {with(R"("script": {"steps": [{"index": [1, 2], "times": 2}]}, "schedule": {"skip": 0.5})"),
        "r.json: script: expected no schedule beside it"},
       {with(R"("script": {"steps": [{"index": [1, 2], "times": 2}], "events": [{"step": 1, "kind": "free", "block": 1},
@@ -264,6 +269,18 @@ TEST_CASE("what is wrong is refused in one line that names it") {
     CAPTURE(refused.text);
     CHECK(refusal(refused.text) == refused.line);
   }
+}
+
+TEST_CASE("more blocks than a free list, or a load each, is for") {
+  const auto blocks = [](std::string text, const char* number) {
+    return text.replace(text.find("\"num_blocks\": 4") + 14, 1, number);
+  };
+  const std::string script = with(R"("script": {"fill": true, "steps": [{"index": [1, 2], "times": 2}]})");
+  CHECK(refusal(blocks(script, "1048576")) == "accepted");
+  CHECK(refusal(blocks(script, "1048577")) == "r.json: script.fill: expected at most 2^20 blocks to fill");
+  CHECK(refusal(blocks(with(""), "67108864")) == "accepted");
+  CHECK(refusal(blocks(with(""), "67108865")) ==
+        "r.json: model.num_blocks: expected at most 2^26 blocks for a schedule to take from");
 }
 
 TEST_CASE("what cannot run is refused") {

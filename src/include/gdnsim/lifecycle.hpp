@@ -23,10 +23,9 @@ struct Moment {
 
 /// A block's life, as far as the steps and events gone through tell.
 struct BlockLife {
-  bool allocated = false;     // means something once the stream has `allocate` events
-  std::int64_t owner = -1;    // the sequence it is allocated to, or was until it was freed
-  std::int64_t since = -1;    // the step of that allocation, or of the free; -1: never allocated
-  bool has_contents = false;  // zeroed, loaded, copied to or written by a row since it was allocated
+  bool allocated = false;   // means something once the stream has `allocate` events
+  std::int64_t owner = -1;  // the sequence it is allocated to, or was until it was freed
+  std::int64_t since = -1;  // the step of that allocation, or of the free; -1: never allocated
   Moment recurrent, conv;
   std::int64_t written_step = -1;   // the last write: before this step (an event) or in it (a row); -1: never
   std::int64_t written_event = -1;  // by this event of the stream, else by a row
