@@ -1,5 +1,5 @@
 // Contracts as compile-time constants: a fast kernel knows its preset's rules when it is compiled, so that every choice
-// folds away. variants.cpp accepts a contract for a book only when its fields are the preset's (src/contract.cpp).
+// folds away. variants.cpp accepts a contract for a book only when its fields are the preset's (src/core/contract.cpp).
 #pragma once
 
 #include "scalar.cuh"

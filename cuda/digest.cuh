@@ -1,4 +1,4 @@
-// Content digests on the device (docs/log-format.md, rules L1-L5; src/digest.cpp). Sums are modulo 2^64: any order will do.
+// Content digests on the device (docs/log-format.md, rules L1-L5; src/core/digest.cpp). Sums are modulo 2^64: any order will do.
 #pragma once
 
 #include "gdnsim/digest.hpp"

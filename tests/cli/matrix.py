@@ -30,7 +30,7 @@ CONFIGURATIONS = [
 ]
 # Sources of the core with numbers in them, but for those that move bytes between files and memory.
 NUMBERS = re.compile(r"\b(float|double)\b|<cmath>|\b(arith|clones|digest|order)\.hpp")
-MOVES_BYTES = re.compile(r"(hdf5_io|json|log|trace)_")
+MOVES_BYTES = re.compile(r"(file|log|trace)_")  # their rooms
 # Sources of golden that write no log, or have only numbers to show.
 NOT_IN_A_LOG = {"approximate", "bench", "bench_golden", "oracle_f64"}
 # Between them: both state types, both conv state types, several layers, inactive rows, widths 64 and 128.
@@ -59,7 +59,7 @@ def objects_with_numbers(root, folder):
         if place.startswith("golden/") and stem not in NOT_IN_A_LOG or place == "tests/matrix_run.p":
             found.append(target)
         elif place == "src/libgdnsim_core.a.p" and not MOVES_BYTES.match(stem):
-            with open(os.path.join(root, "src", stem + ".cpp"), encoding="utf-8") as source:
+            with open(os.path.join(root, "src", *stem.split("_", 1)) + ".cpp", encoding="utf-8") as source:
                 found += [target] if NUMBERS.search(source.read()) else []
     return found
 

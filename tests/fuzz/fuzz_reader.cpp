@@ -14,8 +14,8 @@
 #include <fcntl.h>
 #include <unistd.h>
 
+#include "file/trial.hpp"
 #include "read_all.hpp"
-#include "trial.hpp"
 
 namespace gdnsim {
 

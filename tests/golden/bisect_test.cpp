@@ -8,13 +8,13 @@
 #include <iterator>
 #include <random>
 
+#include "file/raw_file.hpp"
 #include "gdnsim/error.hpp"
 #include "gdnsim/log.hpp"
 #include "gdnsim/recipe.hpp"
 #include "gdnsim/simulator.hpp"
-#include "log_chain.hpp"
-#include "log_skeleton.hpp"
-#include "raw_file.hpp"
+#include "log/chain.hpp"
+#include "log/skeleton.hpp"
 #include "support/temp_dir.hpp"
 
 namespace gdnsim {

@@ -10,9 +10,9 @@
 #include <set>
 #include <string>
 
-#include "check_gate.hpp"
-#include "check_norm_share.hpp"
-#include "check_subject.hpp"
+#include "check/gate.hpp"
+#include "check/norm_share.hpp"
+#include "check/subject.hpp"
 #include "gdnsim/arith.hpp"
 
 using namespace gdnsim;

@@ -13,11 +13,13 @@ import tempfile
 sys.path.insert(0, os.path.join(os.path.dirname(os.path.abspath(__file__)), "..", "support"))
 from tap import Tap  # noqa: E402
 
-# The lower layers of src, bottom up; every header not named here is in the top one (trace, stream, pool, log, backend, ...).
+# The lower layers of src/core and of the public headers, bottom up; every header not named here is in the top one (trace, stream, pool, log, backend, ...).
 LAYERS = [{"version", "error", "types", "clones"}, {"contract", "arith", "order", "digest"}]
+# The rooms of src, bottom up: a file includes private headers of its own room and of those in front of it.
+ROOMS = ["core", "file", "log", "synth", "trace", "replay", "report", "fit", "explain", "check", "drift"]
 # A package and the only places that may include it.
 PACKAGES = {
-    r"hdf5\w*\.h|H5\w+\.h": re.compile(r"src/hdf5_io(_\w+)?\.(cpp|hpp)$"),
+    r"hdf5\w*\.h|H5\w+\.h": re.compile(r"src/file/hdf5_io(_\w+)?\.(cpp|hpp)$"),
     r"Eigen/.*": re.compile(r"golden/"),
     r"CLI/.*": re.compile(r"tools/"),
     r"cuda\w*\.h(pp)?|cooperative_groups.*|cuda/[^.]+|cub/.*|nv\w+\.h": re.compile(r"cuda/"),
@@ -88,12 +90,23 @@ def layer_problem(name, target):
     """Inside src a file includes its own layer or a lower one."""
     if not name.startswith("src/") or target.startswith(("std", "sys/")):
         return None
-    own = layer_of(os.path.splitext(os.path.basename(name))[0])
+    low = re.match(r"src/(include/gdnsim|core)/", name)
+    own = layer_of(os.path.splitext(os.path.basename(name))[0]) if low else len(LAYERS)
     if target.startswith("gdnsim/"):
         other = layer_of(os.path.splitext(os.path.basename(target))[0])
         if other > own:
             return f"a file of layer {own} includes layer {other}"
     return None
+
+
+def room_problem(name, quoted, target):
+    """Inside src, "room/name.hpp" is of the file's own room or of a lower one; no other quoted name but gdnsim/... is a header there."""
+    room, other = name.split("/")[1], target.split("/")[0]
+    if not name.startswith("src/") or room == "include" or not quoted or other == "gdnsim" or target.endswith(".inc"):
+        return None
+    if room not in ROOMS or other not in ROOMS:
+        return "a private header is included as \"room/name.hpp\", and a file of src lies in a room"
+    return f"the room {room} is below {other}" if ROOMS.index(other) > ROOMS.index(room) else None
 
 
 def private_problem(root, name, quoted, target):
@@ -115,6 +128,7 @@ def include_problems(root, names):
         for mark, target in INCLUDE.findall(text_of(root, name) or ""):
             quoted = mark == '"'
             problem = (folder_problem(name, quoted, target) or package_problem(name, target) or layer_problem(name, target)
+                       or room_problem(name, quoted, target)
                        or private_problem(root, name, quoted, target))
             if problem:
                 yield f"{name} includes {target}: {problem}"
@@ -161,18 +175,21 @@ CHECKS = [
 # (what is planted, file, its text, which check must find it)
 PLANTED = [
     ("a low layer includes a high one", "src/include/gdnsim/types.hpp", '#include "gdnsim/stream.hpp"\n', 0),
-    ("a .cpp of a low layer includes a high one", "src/contract_text.cpp", '#include "gdnsim/trace.hpp"\n', 0),
-    ("hdf5.h outside hdf5_io", "src/trace_read.cpp", "#include <hdf5.h>\n", 0),
-    ("Eigen outside golden", "src/order.cpp", "  #  include <Eigen/Core>\n", 0),
+    ("a .cpp of a low layer includes a high one", "src/core/contract_text.cpp", '#include "gdnsim/trace.hpp"\n', 0),
+    ("hdf5.h outside hdf5_io", "src/trace/read.cpp", "#include <hdf5.h>\n", 0),
+    ("Eigen outside golden", "src/core/order.cpp", "  #  include <Eigen/Core>\n", 0),
     ("CLI11 outside tools", "golden/norm.cpp", "#include <CLI/CLI.hpp>\n", 0),
     ("CUDA outside cuda", "golden/norm.cpp", "#include <cuda_runtime.h>\n", 0),
     ("doctest outside tests", "tools/main.cpp", "#include <doctest/doctest.h>\n", 0),
     ("mpi.h outside mpi_ranks", "tools/cmd_replay.cpp", "#include <mpi.h>\n", 0),
     ("golden sees cuda", "golden/norm.cpp", '#include "cuda/table.hpp"\n', 0),
     ("cuda sees golden", "cuda/norm.cu", '#include "golden/sfu.hpp"\n', 0),
-    ("src sees golden", "src/backend.cpp", '#include "golden/norm.hpp"\n', 0),
-    ("tools sees a private header of src", "tools/main.cpp", '#include "schema.hpp"\n', 0),
-    ("a public header includes a private one", "src/include/gdnsim/log.hpp", '#include "schema.hpp"\n', 0),
+    ("src sees golden", "src/core/backend.cpp", '#include "golden/norm.hpp"\n', 0),
+    ("tools sees a private header of src", "tools/main.cpp", '#include "file/schema.hpp"\n', 0),
+    ("a public header includes a private one", "src/include/gdnsim/log.hpp", '#include "file/schema.hpp"\n', 0),
+    ("a room sees a higher one", "src/file/schema.hpp", '#include "log/chain.hpp"\n', 0),
+    ("a file of src outside the rooms", "src/schema.cpp", '#include "file/schema.hpp"\n', 0),
+    ("a private header without its room", "src/file/model_io.cpp", '#include "schema.hpp"\n', 0),
     ("a cycle", "src/include/gdnsim/pool.hpp", '#include "gdnsim/stream.hpp"\n', 1),
     # Spelled in two halves, so that this file itself is clean.
     ("an absolute path", "docs/index.md", "see `/wo" "rk/notes.md`\n", 2),
@@ -185,11 +202,11 @@ CLEAN = {
     "src/include/gdnsim/types.hpp": "#include <vector>\n",
     "src/include/gdnsim/stream.hpp": '#include "gdnsim/pool.hpp"\n#include "gdnsim/types.hpp"\n',
     "src/include/gdnsim/pool.hpp": '#include "gdnsim/types.hpp"\n',
-    "src/schema.hpp": "",
-    "src/hdf5_io.cpp": "#include <hdf5.h>\n",
+    "src/file/schema.hpp": "",
+    "src/file/hdf5_io.cpp": "#include <hdf5.h>\n",
     "golden/norm.cpp": '#include <Eigen/Core>\n#include <gdnsim/stream.hpp>\n#include "norm.hpp"\n',
     "golden/norm.hpp": "",
-    "tests/unit/schema_test.cpp": '#include <doctest/doctest.h>\n#include "schema.hpp"\n',
+    "tests/unit/schema_test.cpp": '#include <doctest/doctest.h>\n#include "file/schema.hpp"\n',
     ".ci/run": "../sha" "red\n",
     "README.md": "see https://example.org/work/tmp/page and <path/to/opt/x> and build/tmp/x\n",
 }

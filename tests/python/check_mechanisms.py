@@ -23,7 +23,7 @@ def read(*path):
 
 
 def ids_of_source(texts):
-    """Ids are the quoted words with dashes in explain*.cpp, and the right side of its table {field, id}."""
+    """Ids are the quoted words with dashes in src/explain, and the right side of its table {field, id}."""
     found = set(ONE_WORD)
     for text in texts:
         found |= set(re.findall(r'"([a-z0-9]+(?:-[a-z0-9]+)+)"', text))
@@ -31,7 +31,7 @@ def ids_of_source(texts):
 
 
 def fields_of_source(texts):
-    """{field: id} from the table `ids` of explain_rounding.cpp."""
+    """{field: id} from the table `ids` of explain/rounding.cpp."""
     for text in texts:
         table = re.search(r"\bids\(\) \{(.*?)\};", text, re.S)
         if table:
@@ -65,7 +65,7 @@ def wrong_fields(page, fields):
 
 def main():
     tap = Tap()
-    texts = [read(path) for path in sorted(glob.glob(os.path.join(ROOT, "src", "explain*.cpp")))]
+    texts = [read(path) for path in sorted(glob.glob(os.path.join(ROOT, "src", "explain", "*.cpp")))]
     page, fields = read("docs", "mechanisms.md"), fields_of_source(texts)
     said, written = ids_of_source(texts), ids_of_page(page)
     tap.check(len(said) > 30 and len(fields) > 15, "the ids are found", f"{said}\n{fields}")

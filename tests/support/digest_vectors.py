@@ -1,7 +1,7 @@
 #!/usr/bin/env python3
 """The fixed vectors of tests/unit/digest_test.cpp, from the digest's definition in plain integers.
 
-Shares nothing with src/digest.cpp: `python3 tests/support/digest_vectors.py` prints the table to paste there.
+Shares nothing with src/core/digest.cpp: `python3 tests/support/digest_vectors.py` prints the table to paste there.
 """
 
 MASK = (1 << 64) - 1

@@ -18,7 +18,7 @@
 #include <gdnsim/error.hpp>
 #include <gdnsim/log.hpp>
 
-#include "hdf5_io.hpp"
+#include "file/hdf5_io.hpp"
 #include "support/fake_run.hpp"
 
 namespace gdnsim::test {

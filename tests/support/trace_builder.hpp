@@ -13,7 +13,7 @@
 #include <gdnsim/error.hpp>
 #include <gdnsim/trace.hpp>
 
-#include "hdf5_io.hpp"
+#include "file/hdf5_io.hpp"
 #include "support/temp_dir.hpp"
 #include "support/trace_data.hpp"
 

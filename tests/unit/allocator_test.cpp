@@ -10,8 +10,8 @@
 
 #include <doctest/doctest.h>
 
-#include "allocator.hpp"
-#include "synth_plan.hpp"
+#include "synth/allocator.hpp"
+#include "synth/plan.hpp"
 
 using namespace gdnsim;
 

@@ -13,11 +13,11 @@
 
 #include <doctest/doctest.h>
 
-#include "log_file.hpp"
+#include "log/file.hpp"
 #include "support/log_files.hpp"
 #include "support/temp_dir.hpp"
 #include "support/trace_data.hpp"
-#include "trace_digest.hpp"
+#include "trace/digest.hpp"
 
 using namespace gdnsim;
 using namespace gdnsim::test;

@@ -1,6 +1,6 @@
 // The HDF5 room: types and bits, attributes, offsets and alignment, what a created file looks like before its holes are
 // filled, and the child process that tries a file first. Hostile files are in trace_refuse_test.cpp.
-#include "hdf5_io.hpp"
+#include "file/hdf5_io.hpp"
 
 #include <gdnsim/error.hpp>
 
@@ -13,11 +13,11 @@
 
 #include <doctest/doctest.h>
 
-#include "memory_file.hpp"
-#include "raw_file.hpp"
+#include "file/memory_file.hpp"
+#include "file/raw_file.hpp"
+#include "file/trial.hpp"
 #include "support/temp_dir.hpp"
 #include "support/trace_data.hpp"
-#include "trial.hpp"
 
 using namespace gdnsim;
 using namespace gdnsim::test;

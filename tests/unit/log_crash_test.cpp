@@ -297,9 +297,7 @@ TEST_CASE("resuming: only the same run, only a whole log, only one writer") {
           view.pool.write(2, view.plan.block[0], Bytes(model.state_bytes()), Bytes(model.conv_bytes()));
         writer.after(view);
       }
-      void event_coming(const Event& event, int layer, Pool& pool) override {
-        writer.event_coming(event, layer, pool);
-      }
+      void event_coming(const Event& event, int layer, Pool& pool) override { writer.event_coming(event, layer, pool); }
       void event_applied(const Event& event, int layer, Pool& pool) override {
         writer.event_applied(event, layer, pool);
       }

@@ -6,9 +6,9 @@
 
 #include <doctest/doctest.h>
 
-#include "rank_heads.hpp"
 #include "support/temp_dir.hpp"
 #include "support/trace_data.hpp"
+#include "trace/rank_heads.hpp"
 
 using namespace gdnsim;
 using namespace gdnsim::test;

@@ -85,8 +85,8 @@ MemoryStream make_stream(const std::vector<Batch>& launches, const std::vector<E
 
 /// Two sequences over three steps, and the same once more: from the same loads, the first in another block.
 const std::vector<Batch> kTwice = {{{{1, 10}, {2, 20}, {0, 1}}}, {{{1, 11}, {2, 21}, {0, 1}}},
-                                    {{{1, 12}, {2, 22}, {0, 1}}}, {{{3, 10}, {2, 20}, {0, 2}}},
-                                    {{{3, 11}, {2, 21}, {0, 2}}}, {{{3, 12}, {2, 22}, {0, 2}}}};
+                                   {{{1, 12}, {2, 22}, {0, 1}}}, {{{3, 10}, {2, 20}, {0, 2}}},
+                                   {{{3, 11}, {2, 21}, {0, 2}}}, {{{3, 12}, {2, 22}, {0, 2}}}};
 const std::vector<Event> kLoads = {{0, -1, 1, EventKind::load, 0},
                                    {0, -1, 2, EventKind::load, 1},
                                    {3, -1, 3, EventKind::load, 3},

@@ -17,7 +17,7 @@
 
 #include <doctest/doctest.h>
 
-#include "synth_plan.hpp"
+#include "synth/plan.hpp"
 
 using namespace gdnsim;
 

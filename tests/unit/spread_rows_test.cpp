@@ -12,7 +12,7 @@
 #include <doctest/doctest.h>
 #include <nlohmann/json.hpp>
 
-#include "spread_rows.hpp"
+#include "replay/spread_rows.hpp"
 #include "support/log_files.hpp"
 #include "support/rehearsed.hpp"
 

@@ -9,7 +9,7 @@
 #include <doctest/doctest.h>
 #include <nlohmann/json.hpp>
 
-#include "layer_outcome.hpp"
+#include "replay/layer_outcome.hpp"
 #include "support/rehearsed.hpp"
 #include "support/trace_data.hpp"
 

@@ -12,9 +12,9 @@
 
 #include <doctest/doctest.h>
 
-#include "normal_table.hpp"
-#include "synth_plan.hpp"
-#include "synth_values.hpp"
+#include "synth/normal_table.hpp"
+#include "synth/plan.hpp"
+#include "synth/values.hpp"
 
 using namespace gdnsim;
 

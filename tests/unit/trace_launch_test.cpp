@@ -5,7 +5,7 @@
 #include <algorithm>
 
 #include "support/trace_builder.hpp"
-#include "trace_digest.hpp"
+#include "trace/digest.hpp"
 
 using namespace gdnsim;
 using namespace gdnsim::test;

@@ -13,7 +13,7 @@
 
 #include <doctest/doctest.h>
 
-#include "hdf5_io.hpp"
+#include "file/hdf5_io.hpp"
 #include "support/skip.hpp"
 #include "support/temp_dir.hpp"
 #include "support/trace_builder.hpp"

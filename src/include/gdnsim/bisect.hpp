@@ -34,10 +34,10 @@ struct BisectResult {
   std::vector<LayerPart> layers;
   std::optional<Divergence> first;  // over all layers, in execution order
   std::vector<Recomputed> recomputed;
-  std::string how;                     // how the first step was found
-  std::uint64_t records_read = 0;      // commit records and digests
-  std::uint64_t layer_steps_run = 0;   // steps recomputed, of one layer each
-  std::uint64_t layer_steps_all = 0;   // steps times layers of the slice
+  std::string how;                    // how the first step was found
+  std::uint64_t records_read = 0;     // commit records and digests
+  std::uint64_t layer_steps_run = 0;  // steps recomputed, of one layer each
+  std::uint64_t layer_steps_all = 0;  // steps times layers of the slice
   std::vector<std::string> notes;
 };
 

@@ -115,7 +115,7 @@ struct DriftMeasures {
   std::vector<float>& operator[](Curve curve) { return curves[static_cast<std::size_t>(curve)]; }
 };
 
-/// How a curve goes on in its second half (drift_growth.cpp).
+/// How a curve goes on in its second half (drift/growth.cpp).
 ///   none         zero throughout
 ///   plateau      level
 ///   linear       in proportion to the step         value: gain a step
@@ -209,7 +209,7 @@ std::string drift_csv(DriftResult& result);
 std::string drift_table(DriftResult& result);
 nlohmann::ordered_json drift_json(DriftResult& result);
 
-/// A page that needs nothing else: curves with bands over seeds, heat maps, a regime map (src/drift_page.html).
+/// A page that needs nothing else: curves with bands over seeds, heat maps, a regime map (src/drift/page.html).
 std::string drift_html(DriftResult& result);
 
 }  // namespace gdnsim

@@ -14,7 +14,8 @@ namespace gdnsim {
 
 struct ExplainOptions {
   Slice slice;
-  std::optional<ContractSet> contracts;  // what the provider is held to; absent: the preset nearest to the recorded bits
+  std::optional<ContractSet>
+      contracts;  // what the provider is held to; absent: the preset nearest to the recorded bits
   std::string contracts_from;
   double seconds = 120;  // for the search; the replays come on top
   std::function<void(const std::string& stage)> progress;

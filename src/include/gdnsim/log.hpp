@@ -40,9 +40,10 @@ struct LogHeader {
   TapSet taps{Tap::conv_out, Tap::core_out, Tap::norm_out};
   StatePolicy state;
   std::int64_t checkpoint_every = 0;  // M: the whole pool is kept after each Mth logged step but the last; 0: never
-  std::vector<std::int32_t> checkpoint_blocks;  // named_blocks: ascending: all that can be other than zeros up to the last step
-  std::vector<StepPlan> plans;                  // [steps]
-  std::vector<Event> events;                    // those before each logged step, in order
+  std::vector<std::int32_t>
+      checkpoint_blocks;        // named_blocks: ascending: all that can be other than zeros up to the last step
+  std::vector<StepPlan> plans;  // [steps]
+  std::vector<Event> events;    // those before each logged step, in order
   std::vector<std::pair<std::string, std::string>> provenance;  // empty with --no-provenance
 };
 

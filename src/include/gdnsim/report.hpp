@@ -51,7 +51,7 @@ nlohmann::ordered_json to_json(const Report& report);
 nlohmann::ordered_json divergence_json(const Divergence& divergence);
 /// JSON for people to read too: indented, short lists of numbers on one line, no line break at the end.
 std::string json_text(const nlohmann::ordered_json& json);
-/// One page that needs nothing else: the report for looking (src/report_page.html).
+/// One page that needs nothing else: the report for looking (src/report/page.html).
 std::string to_html(const Report& report);
 
 /// Text from a file, fit for a terminal: control characters become '?'.

@@ -65,7 +65,7 @@ bool read_picked(Recording& recording, const Pick& pick, const StepPlan& plan, T
 std::vector<std::int32_t> needed_blocks(const Stream& stream, const Slice& slice);
 
 /// A stream without the rows that a resolved slice does not need: they are inactive. Everything else is the whole's. A portion
-/// must be closed (src/spread_rows.hpp): nothing goes from one's blocks to another's.
+/// must be closed (src/replay/spread_rows.hpp): nothing goes from one's blocks to another's.
 class PickedStream final : public StreamView {
  public:
   PickedStream(Stream& whole, const Slice& slice);

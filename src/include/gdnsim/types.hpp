@@ -99,8 +99,9 @@ struct Model {
   InactiveOut inactive_core_out = InactiveOut::zero;
   std::vector<std::int32_t> layer_ids;  // the model's own layer numbers, [L]
   // How the engine's pool lies in memory, for the check of its element offsets alone (offset_warnings): nothing here reads it.
-  std::int64_t block_stride = 0, conv_block_stride = 0;  // elements from one block to the next; 0: as many as a block has
-  int index_bits = 64;                                   // of the engine's element offsets: 32 or 64
+  std::int64_t block_stride = 0,
+               conv_block_stride = 0;  // elements from one block to the next; 0: as many as a block has
+  int index_bits = 64;                 // of the engine's element offsets: 32 or 64
 
   int layers() const { return static_cast<int>(layer_ids.size()); }
   std::int64_t dim() const { return 2LL * H * K + 1LL * HV * V; }

@@ -1,0 +1,227 @@
+// What goes on from step to step, against golden: windows of steps, launches of several candidates; and the pool by
+// itself.
+#include <algorithm>
+
+#include "check/stages.hpp"
+
+namespace gdnsim {
+namespace {
+
+constexpr int kRows = 6;
+constexpr int kMostSteps = 64;          // of a window
+constexpr std::int32_t kUntouched = 1;  // a block that no row has
+
+/// Known steps of a few rows that change places; each row is now and then inactive.
+struct Steps {
+  std::vector<StepPlan> plans;
+  std::vector<StepInputs> inputs;
+  std::vector<std::vector<Look>> looks;
+  CheckBatch last;
+
+  Steps(const StepScene& scene, int first, int count) {
+    for (int step = first; step < first + count; ++step) {
+      last = rows_of(step);
+      StepPlan& plan = plans.emplace_back(scene.plan(last));
+      plan.step = step;
+      scene.gather(last, inputs.emplace_back());
+      looks.push_back({{block_of(0), true}, {block_of(1 + step % (kRows - 1)), false}, {kUntouched, step % 4 == 2}});
+    }
+  }
+
+  static std::int32_t block_of(int number) { return StepScene::first_free() + number; }
+
+ private:
+  /// A block meets contents that are all wild or none of them: a NaN in a state is there for good.
+  static CheckBatch rows_of(int step) {
+    CheckBatch batch;
+    for (int row = 0; row < kRows; ++row) {
+      const int number = (row + step) % kRows;
+      const bool active = (number + step) % 5 != 4;
+      batch.content.push_back(active ? 4 * ((number + 3 * step) % (StepScene::kContents / 4)) + number % 4 : -1);
+      batch.block.push_back(active ? block_of(number) : -1);
+    }
+    return batch;
+  }
+};
+
+std::vector<WindowStep> asked(std::size_t steps, const Model& model) {
+  std::vector<WindowStep> results(steps);
+  for (WindowStep& each : results) {
+    each.outputs.want = kStepOutputs;
+    fill_with_ones(each.outputs, model, kRows);
+  }
+  return results;
+}
+
+class CarriedBatteries {
+ public:
+  CarriedBatteries(const Subject& subject, std::vector<Gate>& gates)
+      : subject_(subject), gates_(gates), scene_(check_model(subject.options), kRows * (kDrafts + 1)) {
+    for (Backend* backend : {subject.poisoned, subject.reference.get()}) backend->prepare(scene_.stream(), {0});
+  }
+
+  /// As many steps at once as the backend likes, then a few more; golden takes them one by one.
+  void windows() {
+    const int longest = std::clamp(subject_.poisoned->steps_at_once(scene_.model()), 3, kMostSteps);
+    StageTallies tallies(subject_, Battery::L2, "windows of steps", scene_.model());
+    const auto want = started(*subject_.reference), got = started(*subject_.poisoned);
+    for (const Steps& steps : {Steps(scene_, 0, longest), Steps(scene_, longest, 7)}) {
+      const std::vector<WindowStep> ours = run(*subject_.poisoned, *got, steps, false),
+                                    theirs = run(*subject_.reference, *want, steps, true);
+      for (std::size_t i = 0; i < ours.size(); ++i) compare_step(steps, i, theirs[i], ours[i], tallies);
+      tallies.compare_pools(*want, *got, steps.last, subject_.against());
+      tallies.count_launches(ours.size());
+    }
+    tallies.finish(gates_);
+  }
+
+  /// Rule A9: a row goes from block to block, and a store that rounds does not round what the next candidate goes on
+  /// from.
+  void launches() {
+    const Contract& contract = subject_.options.contract;
+    const bool rounds = scene_.model().state_dtype != DType::f32 || contract.state_store == StateStore::bf16;
+    if (rounds && subject_.is_reference_norm())  // whatever the CPU level
+      return skip_reference(subject_, "launches of candidates", scene_.model(), gates_);
+    StageTallies tallies(subject_, Battery::L2, "launches of candidates", scene_.model());
+    const auto want = started(*subject_.reference), got = started(*subject_.poisoned);
+    CheckBatch batch;
+    for (int step = 0; step < 2 * kDrafts; ++step) {
+      const StepPlan plan = draft_of(step, batch);
+      StepOutputs theirs = run_draft(*subject_.reference, *want, plan, batch),
+                  ours = run_draft(*subject_.poisoned, *got, plan, batch);
+      for (std::size_t row = 0; row < batch.rows(); ++row)
+        tallies.compare_outputs(theirs, row, ours, row, subject_.against() + ", step " + std::to_string(step));
+    }
+    tallies.compare_pools(*want, *got, batch, subject_.against());
+    tallies.count_launches(2 * kDrafts);
+    tallies.finish(gates_);
+  }
+
+ private:
+  static constexpr int kDrafts = 3;
+
+  /// A fresh pool whose rows' blocks hold what contents start from.
+  std::unique_ptr<Pool> started(Backend& backend) const {
+    auto pool = scene_.make_pool(backend);
+    CheckBatch all;
+    for (int number = 0; number < kRows * (kDrafts + 1); ++number)
+      all.content.push_back(number), all.block.push_back(Steps::block_of(number));
+    scene_.place(all, *pool);
+    return pool;
+  }
+
+  std::vector<WindowStep> run(Backend& backend, Pool& pool, const Steps& steps, bool one_by_one) const {
+    std::vector<WindowStep> results = asked(steps.plans.size(), scene_.model());
+    const ContractSet contracts{subject_.options.contract, subject_.options.contract};
+    const std::size_t each = one_by_one ? 1 : results.size();
+    for (std::size_t i = 0; i < results.size(); i += each)
+      backend.steps({0, std::span(steps.plans).subspan(i, each), std::span(steps.inputs).subspan(i, each), contracts,
+                     std::span(steps.looks).subspan(i, each)},
+                    pool, std::span(results).subspan(i, each));
+    return results;
+  }
+
+  void compare_step(const Steps& steps, std::size_t i, const WindowStep& want, const WindowStep& got,
+                    StageTallies& tallies) const {
+    const std::string between = subject_.against() + ", step " + std::to_string(steps.plans[i].step);
+    for (std::size_t row = 0; row < kRows; ++row) tallies.compare_outputs(want.outputs, row, got.outputs, row, between);
+    for (std::size_t look = 0; look < want.kept.size(); ++look) {
+      const auto& block = steps.plans[i].block;
+      const auto row = std::ranges::find(block, want.kept[look].block) - block.begin();
+      tallies.compare_kept(want.kept[look], look < got.kept.size() ? got.kept[look] : KeptBlock{},
+                           static_cast<std::size_t>(row) % kRows, between + ", kept");
+    }
+  }
+
+  /// Row r lives in kDrafts + 1 blocks, and goes from each to the next.
+  StepPlan draft_of(int step, CheckBatch& batch) const {
+    const int draft = step % kDrafts;
+    std::vector<std::int32_t> source;
+    batch = {};
+    for (int row = 0; row < kRows; ++row) {
+      const bool active = row + 1 < kRows || draft + 1 < kDrafts;  // the last one has a candidate less
+      const std::int32_t first = Steps::block_of(row * (kDrafts + 1));
+      batch.content.push_back(active ? 4 * ((row + 5 * step) % (StepScene::kContents / 4)) + row % 4 : -1);
+      batch.block.push_back(active ? first + draft + 1 : -1);
+      source.push_back(active ? first + draft : -1);
+    }
+    StepPlan plan = scene_.plan(batch);
+    plan.step = step, plan.path = Path::mixed;
+    plan.draft = draft, plan.last_draft = draft + 1 == kDrafts;
+    plan.source = std::move(source);
+    return plan;
+  }
+
+  StepOutputs run_draft(Backend& backend, Pool& pool, const StepPlan& plan, const CheckBatch& batch) const {
+    StepInputs inputs;
+    StepOutputs outputs;
+    outputs.want = kStepOutputs;
+    fill_with_ones(outputs, scene_.model(), batch.rows());
+    scene_.gather(batch, inputs);
+    for (std::size_t row = 0; row < batch.rows(); ++row)
+      if (plan.source[row] >= 0) pool.copy(0, plan.source[row], plan.block[row]);
+    backend.step({0, plan, inputs, subject_.options.contract}, pool, outputs);
+    return outputs;
+  }
+
+  const Subject& subject_;
+  std::vector<Gate>& gates_;
+  StepScene scene_;
+};
+
+/// Any bits at all, NaNs with payload among them.
+void fill_with_noise(std::span<std::byte> bytes, std::uint64_t seed) {
+  for (std::size_t i = 0; i < bytes.size(); ++i) bytes[i] = static_cast<std::byte>(mix(seed * kDigestC + i));
+}
+
+/// A pool of two layers, after writes, copies and zeroing, with what it must then hold; blocks 0, 2 and 5 are as they
+/// came.
+void check_pool(const Subject& subject, std::vector<Gate>& gates) {
+  constexpr std::int32_t kBlocks = 6;
+  Model model = check_model(subject.options);
+  model.num_blocks = kBlocks;
+  StageTallies tallies(subject, Battery::L2, "blocks written, copied, zeroed", model, kStateStages);
+  const std::vector<int> layers{0, 2};
+  const auto pool = subject.backend->make_pool(model, layers);
+  std::vector<std::vector<KeptBlock>> want(layers.size(), std::vector<KeptBlock>(kBlocks));
+  for (std::size_t slot = 0; slot < layers.size(); ++slot) {
+    const auto write = [&](std::int32_t block, std::uint64_t seed) {
+      KeptBlock& kept = want[slot][static_cast<std::size_t>(block)];
+      fill_with_noise(kept.recurrent, seed), fill_with_noise(kept.conv, seed + 100);
+      pool->write(layers[slot], block, kept.recurrent, kept.conv);
+    };
+    for (KeptBlock& kept : want[slot]) kept.make_room(true, model);  // zeros
+    write(1, slot), write(3, slot + 10);
+    pool->copy(layers[slot], 1, 4), want[slot][4] = want[slot][1];
+    pool->copy(layers[slot], 3, 1), want[slot][1] = want[slot][3];
+    pool->copy(layers[slot], 1, 1);
+    pool->zero(layers[slot], 3), want[slot][3] = want[slot][0];
+  }
+  for (std::size_t slot = 0; slot < layers.size(); ++slot)
+    for (std::int32_t block = 0; block < kBlocks; ++block) {
+      KeptBlock& kept = want[slot][static_cast<std::size_t>(block)];
+      kept.digest = digest_block(model, kept.recurrent, kept.conv);
+      tallies.compare_kept(kept, keep_block(*pool, block, layers[slot]), 0,
+                           "what was put into layer " + std::to_string(layers[slot]) + ", block " +
+                               std::to_string(block) + " and what is there");
+    }
+  tallies.finish(gates);
+}
+
+}  // namespace
+
+void check_carried(const Subject& subject, std::vector<Gate>& gates) {
+  const Model model = check_model(subject.options);
+  const bool any = std::ranges::any_of(kStepStages, [&](CheckStage stage) { return subject.has(stage); });
+  if (!subject.has(Battery::L2) || !any) return;
+  subject.begin("L2 of several steps");
+  if (std::ranges::any_of(kStateStages, [&](CheckStage stage) { return subject.has(stage); }))
+    check_pool(subject, gates);
+  if (!undefined_because(subject.options.contract, model).empty()) return;  // check_steps has said so
+  if (subject.is_reference_step()) return skip_reference(subject, "windows of steps", model, gates);
+  CarriedBatteries batteries(subject, gates);
+  attempt(subject, Battery::L2, "windows of steps", model, gates, [&] { batteries.windows(); });
+  attempt(subject, Battery::L2, "launches of candidates", model, gates, [&] { batteries.launches(); });
+}
+
+}  // namespace gdnsim

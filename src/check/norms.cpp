@@ -1,0 +1,118 @@
+// Which norms are examined: the gated norm of a head, by itself and in a step, and the decoder's plain one.
+#include "check/norm_batteries.hpp"
+#include "check/scene.hpp"
+
+namespace gdnsim {
+namespace {
+
+/// A gate for each norm that the contract leaves undefined, so that nothing goes missing in silence.
+bool is_defined(const Subject& subject, CheckStage stage, const NormSpec& spec, std::vector<Gate>& gates) {
+  const std::string why = undefined_because(subject.options.contract, spec);
+  if (!why.empty()) gates.push_back(skipped_gate(stage, subject.options.batteries.front(), "any", describe(spec), why));
+  return why.empty();
+}
+
+/// The step's own norm against the operator on its core_out: two ways to one set of bits.
+void step_against_rows(const Subject& subject, std::vector<Gate>& gates) {
+  constexpr int kRows = 17;
+  StepScene scene(check_model(subject.options), kRows);
+  const Model& model = scene.model();
+  if (!undefined_because(subject.options.contract, model).empty()) return;
+  const NormSpec spec{model.V, model.act_dtype, true, model.norm_gate, *model.norm_eps, 0};
+  Tally tally(CheckStage::gated_norm, Battery::L2, "the step's norm against the norm alone", describe(spec));
+  const CheckBatch batch = scene.lay_all(kRows);
+  const auto pool = scene.make_pool(*subject.backend);
+  subject.backend->prepare(scene.stream(), {0});
+  StepInputs inputs;
+  StepOutputs outputs;
+  outputs.want = {Tap::core_out, Tap::rstd, Tap::norm_out};
+  scene.place(batch, *pool);
+  scene.gather(batch, inputs);
+  subject.backend->step({0, scene.plan(batch), inputs, subject.options.contract}, *pool, outputs);
+  NormOutputs rows;
+  const std::int64_t count = static_cast<std::int64_t>(batch.content.size()) * model.HV;
+  subject.backend->norm(
+      {spec, subject.options.contract, count, outputs[Tap::core_out], inputs.z, scene.stream().params(0).norm_weight},
+      rows);
+  tally.compare(Tap::rstd, {DType::f32, count, 1}, std::as_bytes(std::span(rows.rstd)), outputs[Tap::rstd],
+                "the norm alone and the step", 0);
+  tally.compare(Tap::norm_out, {model.act_dtype, count, model.V}, rows.out, outputs[Tap::norm_out],
+                "the norm alone and the step", 0);
+  tally.count_launches(2);
+  gates.push_back(tally.finish());
+}
+
+void check_gated(const Subject& subject, int width, std::vector<Gate>& gates) {
+  const bool reduced = subject.options.reduced;
+  const NormSpec usual{width, DType::bf16, true, NormGate::silu, 1e-6f, 0};
+  const CheckStage stage = CheckStage::gated_norm;
+  if (is_defined(subject, stage, usual, gates)) {
+    subject.begin("gated norm by itself");
+    NormBatteries batteries(subject, stage, usual, gates);
+    if (subject.has(Battery::L0)) batteries.repeats();
+    if (subject.has(Battery::L1)) batteries.batches(), batteries.parts();
+    if (subject.has(Battery::L2)) step_against_rows(subject, gates);
+    if (subject.has(Battery::time)) batteries.time(reduced ? 4096 : 262144);
+  }
+  for (DType act : {DType::bf16, DType::f16, DType::f32})
+    for (NormGate gate : {NormGate::silu, NormGate::sigmoid})
+      for (float offset : {0.0f, 1.0f}) {
+        const NormSpec spec{width, act, true, gate, 1e-6f, offset};
+        if (!undefined_because(subject.options.contract, spec).empty()) {
+          if (act != usual.act && gate == NormGate::silu && offset == 0) is_defined(subject, stage, spec, gates);
+          continue;
+        }
+        NormBatteries batteries(subject, stage, spec, gates);
+        const bool first = act == DType::bf16 && gate == NormGate::silu && offset == 0;
+        if (subject.has(Battery::L2)) batteries.against_reference(reduced ? 64 : 1025);
+        if (subject.has(Battery::accuracy)) batteries.accuracy(reduced ? 2048 : first ? 262144 : 8192);
+      }
+}
+
+void check_plain(const Subject& subject, std::vector<Gate>& gates) {
+  const bool reduced = subject.options.reduced;
+  const CheckStage stage = CheckStage::rmsnorm;
+  const std::vector<int> widths = reduced ? std::vector<int>{2048} : std::vector<int>{2048, 4096, 8192};
+  for (const int width : widths) {
+    const NormSpec usual{width, DType::bf16, false, NormGate::silu, 1e-6f, 1};
+    if (!is_defined(subject, stage, usual, gates)) continue;
+    subject.begin(describe(usual));
+    NormBatteries batteries(subject, stage, usual, gates);
+    if (subject.has(Battery::L0)) batteries.repeats();
+    if (subject.has(Battery::L1)) batteries.batches(), batteries.parts();
+    if (subject.has(Battery::time)) batteries.time(reduced ? 256 : 16384);
+    for (DType act : {DType::bf16, DType::f16, DType::f32})
+      for (float offset : {1.0f, 0.0f}) {
+        const NormSpec spec{width, act, false, NormGate::silu, 1e-6f, offset};
+        NormBatteries each(subject, stage, spec, gates);
+        if (subject.has(Battery::L2)) each.against_reference(reduced ? 16 : 257), each.shared_root(reduced ? 16 : 257);
+        if (subject.has(Battery::accuracy)) each.accuracy((reduced ? 2048 : 262144) * 128 / width);
+      }
+  }
+}
+
+/// Widths that divide nothing, for kernels that take any; golden's norm is what they are compared with.
+void check_odd_widths(const Subject& subject, CheckStage stage, std::vector<Gate>& gates) {
+  for (const int width : {1, 33, 100, 257}) {
+    const NormSpec spec{width, DType::bf16, stage == CheckStage::gated_norm, NormGate::silu, 1e-6f, 1};
+    if (!subject.has(Battery::L2) || !undefined_because(subject.options.contract, spec).empty()) continue;
+    if (!subject.is_reference_norm()) {
+      NormBatteries(subject, stage, spec, gates).against_reference(65);
+    } else if (width == 1) {
+      gates.push_back(skipped_gate(stage, Battery::L2, "against golden", "any width",
+                                   "golden's one norm is what the others are compared with"));
+    }
+  }
+}
+
+}  // namespace
+
+void check_norms(const Subject& subject, std::vector<Gate>& gates) {
+  const Model model = check_model(subject.options);
+  if (subject.has(CheckStage::gated_norm)) check_gated(subject, model.V, gates);
+  if (subject.has(CheckStage::rmsnorm)) check_plain(subject, gates);
+  for (CheckStage stage : {CheckStage::gated_norm, CheckStage::rmsnorm})
+    if (subject.has(stage)) check_odd_widths(subject, stage, gates);
+}
+
+}  // namespace gdnsim

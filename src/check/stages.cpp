@@ -1,0 +1,119 @@
+#include "check/stages.hpp"
+
+#include <algorithm>
+
+#include "gdnsim/error.hpp"
+#include "gdnsim/report.hpp"
+
+namespace gdnsim {
+namespace {
+
+/// A row's words of a tap; as many ones where the backend gave too few.
+Bytes row_of(const StepOutputs& outputs, Tap tap, const TapShape& shape, std::size_t row) {
+  const std::size_t bytes = shape.bytes();
+  if (outputs[tap].size() < (row + 1) * bytes) return Bytes(bytes, std::byte{0xFF});
+  const auto from = outputs[tap].begin() + static_cast<std::ptrdiff_t>(row * bytes);
+  return Bytes(from, from + static_cast<std::ptrdiff_t>(bytes));
+}
+
+}  // namespace
+
+StageTallies::StageTallies(const Subject& subject, Battery battery, const std::string& name, const Model& model,
+                           std::span<const CheckStage> stages)
+    : model_(model) {
+  for (CheckStage stage : stages)
+    if (subject.has(stage))
+      tallies_.emplace_back(stage, battery, stage == CheckStage::gated_norm ? name + ", in a step" : name,
+                            describe(model));
+}
+
+void StageTallies::compare_outputs(const StepOutputs& want, std::size_t want_row, const StepOutputs& got,
+                                   std::size_t got_row, const std::string& between) {
+  for (std::size_t t = 0; t < kTaps; ++t) {
+    const Tap tap = static_cast<Tap>(t);
+    const TapShape shape = shape_of(tap, model_);
+    if (want[tap].empty() || !got.want.has(tap)) continue;
+    compare(tap, row_of(want, tap, shape, want_row), row_of(got, tap, shape, got_row), got_row, between);
+  }
+}
+
+void StageTallies::compare_block(const KeptBlock& want, const Pool& pool, std::int32_t block, std::size_t row,
+                                 const std::string& between) {
+  if (pool.digest(0, block).block == want.digest.block) return agree_block();
+  compare_words_of(want, keep_block(pool, block), row, between);
+}
+
+void StageTallies::compare_pools(const Pool& want, const Pool& got, const CheckBatch& batch,
+                                 const std::string& between) {
+  for (std::int32_t block = 0; block < want.model().num_blocks; ++block) {
+    const auto row = static_cast<std::size_t>(std::ranges::find(batch.block, block) - batch.block.begin());
+    const std::string untouched = between + ", block " + std::to_string(block) + " of no row";
+    compare_block(keep_block(want, block), got, block, row < batch.rows() ? row : 0,
+                  row < batch.rows() ? between : untouched);
+  }
+}
+
+void StageTallies::compare_kept(const KeptBlock& want, const KeptBlock& got, std::size_t row,
+                                const std::string& between) {
+  if (!got.recurrent.empty()) compare_words_of(want, got, row, between);
+  const auto digests = [&](Tap tap, std::vector<std::uint64_t> ours, std::vector<std::uint64_t> theirs) {
+    ours.resize(theirs.size());
+    const TapShape shape{DType::f32, static_cast<std::int64_t>(theirs.size()), 2};
+    compare_as(tap, shape, std::as_bytes(std::span(theirs)), std::as_bytes(std::span(ours)), row,
+               between + ", digests");
+  };
+  digests(Tap::state, got.digest.heads, want.digest.heads);
+  digests(Tap::conv_state, {got.digest.conv, got.digest.block}, {want.digest.conv, want.digest.block});
+}
+
+void StageTallies::compare_words_of(const KeptBlock& want, const KeptBlock& got, std::size_t row,
+                                    const std::string& between) {
+  compare(Tap::state, want.recurrent, got.recurrent, row, between);
+  compare(Tap::conv_state, want.conv, got.conv, row, between);
+}
+
+void StageTallies::agree_block() {
+  for (Tally& tally : tallies_) {
+    if (tally.stage() == CheckStage::recurrent) tally.agree(static_cast<std::uint64_t>(model_.state_elements()));
+    if (tally.stage() == CheckStage::conv) tally.agree(static_cast<std::uint64_t>(model_.conv_elements()));
+  }
+}
+
+void StageTallies::compare(Tap tap, std::span<const std::byte> want, std::span<const std::byte> got, std::size_t row,
+                           const std::string& between) {
+  compare_as(tap, shape_of(tap, model_), want, got, row, between);
+}
+
+void StageTallies::compare_as(Tap tap, const TapShape& shape, std::span<const std::byte> want,
+                              std::span<const std::byte> got, std::size_t row, const std::string& between) {
+  for (Tally& tally : tallies_)
+    if (tally.stage() == stage_of(tap)) tally.compare(tap, shape, want, got, between, static_cast<std::int64_t>(row));
+}
+
+void StageTallies::count_launches(std::uint64_t launches) {
+  for (Tally& tally : tallies_) tally.count_launches(launches);
+}
+
+void StageTallies::finish(std::vector<Gate>& gates) const {
+  for (const Tally& tally : tallies_) gates.push_back(tally.finish());
+}
+
+void skip_reference(const Subject& subject, const std::string& name, const Model& model, std::vector<Gate>& gates) {
+  for (CheckStage stage : kStepStages)
+    if (subject.has(stage))
+      gates.push_back(skipped_gate(stage, Battery::L2, name, describe(model),
+                                   "golden's plain code is what the others are compared with"));
+}
+
+void attempt(const Subject& subject, Battery battery, const std::string& name, const Model& model,
+             std::vector<Gate>& gates, const std::function<void()>& run) {
+  if (!subject.options.is_held()) return run();
+  try {
+    run();
+  } catch (const Error& refused) {
+    for (CheckStage stage : kStepStages)
+      if (subject.has(stage)) gates.push_back(skipped_gate(stage, battery, name, describe(model), refused.what()));
+  }
+}
+
+}  // namespace gdnsim

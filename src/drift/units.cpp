@@ -1,0 +1,134 @@
+// The units of a sweep, or of a shard of it: which are missing, and workers that compute them side by side. HDF5 has one user
+// at a time; everything else of a unit is its worker's own.
+#include <omp.h>
+
+#include <algorithm>
+#include <atomic>
+#include <exception>
+#include <filesystem>
+#include <iterator>
+#include <mutex>
+#include <numeric>
+#include <thread>
+
+#include "drift/parts.hpp"
+#include "file/raw_file.hpp"
+#include "gdnsim/drift.hpp"
+#include "gdnsim/error.hpp"
+
+namespace gdnsim {
+namespace {
+
+namespace fs = std::filesystem;
+
+void make_folder(const std::string& folder) {
+  std::error_code failed;
+  fs::create_directories(folder, failed);
+  if (failed || !fs::is_directory(folder)) throw error(folder, ": expected a folder that can be made");
+}
+
+/// Those of `units`, ascending, that have no part in the folder.
+std::vector<std::int64_t> without_part(const DriftSweep& sweep, const std::vector<std::int64_t>& units,
+                                       const std::string& folder) {
+  const std::vector<std::int64_t> there = units_with_parts(sweep, units, folder);
+  std::vector<std::int64_t> missing;
+  std::ranges::set_difference(units, there, std::back_inserter(missing));
+  return missing;
+}
+
+/// Said before the first unit, not after hours of them.
+void require_room(const DriftSweep& sweep, std::size_t units, const std::string& folder) {
+  const double bytes = static_cast<double>(units) * static_cast<double>(kCurves * 4 * sweep.points().size());
+  if (const auto room = free_bytes(part_path(folder, 0)); room && static_cast<double>(*room) < bytes)
+    throw error(folder, ": the disk cannot hold ", units, " units of ", sweep.points().size(),
+                " measured steps: ", *room, " bytes are free");
+}
+
+/// How many units run side by side. On a device one after another: a process has one stream of work there.
+int jobs_for(const DriftOptions& options, int threads, std::size_t units) {
+  const bool on_cpu = options.backend == "golden" || units == 0 ||
+                      choose_backend(options.backend, options.backend_options).backend->name() == "golden";
+  return on_cpu ? std::max(1, std::min(threads, static_cast<int>(std::min<std::size_t>(units, 4096)))) : 1;
+}
+
+/// Takes units until there is none, or one failed.
+class Workers {
+ public:
+  Workers(const DriftSweep& sweep, const std::string& folder, const DriftOptions& options,
+          std::vector<std::int64_t> todo, std::int64_t done)
+      : sweep_(sweep), units_(sweep.units()), folder_(folder), options_(options), todo_(std::move(todo)), done_(done) {}
+
+  void run(int jobs, int threads_each) {
+    total_ = done_ + static_cast<std::int64_t>(todo_.size());
+    if (options_.progress) options_.progress(done_, total_);
+    std::vector<std::thread> others;
+    for (int job = 1; job < jobs; ++job) others.emplace_back([&] { work(threads_each); });
+    work(threads_each);
+    for (std::thread& other : others) other.join();
+    if (failed_) std::rethrow_exception(failed_);
+  }
+
+ private:
+  void work(int threads) {
+    omp_set_num_threads(threads);
+    for (std::size_t at = next_++; at < todo_.size() && !stop_; at = next_++) {
+      try {
+        const std::int64_t unit = todo_[at];
+        const DriftMeasures measures = run_unit(sweep_, units_[static_cast<std::size_t>(unit)], options_, threads);
+        const std::lock_guard<std::mutex> lock(one_at_a_time_);
+        write_part(sweep_, unit, measures, part_path(folder_, unit));
+        if (options_.progress) options_.progress(++done_, total_);
+      } catch (...) {
+        const std::lock_guard<std::mutex> lock(one_at_a_time_);
+        if (!failed_) failed_ = std::current_exception();
+        stop_ = true;
+      }
+    }
+  }
+
+  const DriftSweep& sweep_;
+  const std::vector<DriftUnit> units_;
+  const std::string& folder_;
+  const DriftOptions& options_;
+  const std::vector<std::int64_t> todo_;
+  std::int64_t done_, total_ = 0;
+  std::atomic<std::size_t> next_ = 0;
+  std::atomic<bool> stop_ = false;
+  std::mutex one_at_a_time_;
+  std::exception_ptr failed_;
+};
+
+}  // namespace
+
+std::vector<std::int64_t> missing_units(const DriftSweep& sweep, const std::vector<std::string>& folders) {
+  std::vector<std::int64_t> missing(sweep.units().size());
+  std::iota(missing.begin(), missing.end(), 0);
+  for (const std::string& folder : folders) missing = without_part(sweep, missing, folder);
+  return missing;
+}
+
+void run_drift(const DriftSweep& sweep, const std::string& folder, const DriftOptions& options) {
+  GDNSIM_CHECK(options.shards > 0 && options.shard >= 0 && options.shard < options.shards);
+  make_folder(folder);
+  std::vector<std::int64_t> mine;
+  for (std::int64_t unit = options.shard, count = static_cast<std::int64_t>(sweep.units().size()); unit < count;
+       unit += options.shards)
+    mine.push_back(unit);
+  std::vector<std::int64_t> todo = without_part(sweep, mine, folder);
+  const auto done = static_cast<std::int64_t>(mine.size() - todo.size());
+  require_room(sweep, todo.size(), folder);
+  const int asked = options.backend_options.threads, threads = asked > 0 ? asked : omp_get_max_threads();
+  const int jobs = jobs_for(options, threads, todo.size());
+  Workers(sweep, folder, options, std::move(todo), done).run(jobs, std::max(1, threads / jobs));
+}
+
+void remove_parts(const DriftSweep& sweep, const std::string& folder) {
+  for (std::int64_t unit = 0, count = static_cast<std::int64_t>(sweep.units().size()); unit < count; ++unit) {
+    std::error_code ignored;
+    fs::remove(part_path(folder, unit), ignored);
+  }
+  std::error_code not_empty;
+  fs::remove(folder, not_empty);
+}
+
+}  // namespace gdnsim
