@@ -68,48 +68,60 @@ void flip_float(std::vector<float>& values, std::int64_t element, int bit) {
   x = std::bit_cast<float>(std::bit_cast<std::uint32_t>(x) ^ (1u << bit));
 }
 
-void flipped_inputs(const Scene& scene, const std::vector<WrongWord>& words, Hypotheses& out) {
+/// Into one channel's output: its W weights and its bias.
+void flipped_channel(const Scene& scene, std::int64_t channel, Hypotheses& out) {
+  const DType act = scene.model().act_dtype;
+  const int bits = bits_in(act);
+  for (int j = 0; j < scene.model().W; ++j)
+    flipped_param(
+        scene, "conv_weight", channel * scene.model().W + j, bits,
+        [act](LayerParams& p, std::int64_t e, int bit) { flip(act, p.conv_weight, e, bit); }, out);
+  if (!scene.bench.stream.params(scene.bench.layer).conv_bias.empty())
+    flipped_param(
+        scene, "conv_bias", channel, bits,
+        [act](LayerParams& p, std::int64_t e, int bit) { flip(act, p.conv_bias, e, bit); }, out);
+}
+
+/// Into one element of norm_out: its gate and its weight.
+void flipped_norm(const Scene& scene, std::int64_t element, Hypotheses& out) {
   const Model& model = scene.model();
-  const TapShape shape = shape_of(scene.at.tap, model);
-  if (scene.at.row < 0 || words.empty()) return;
   const DType act = model.act_dtype;
-  const int act_bits = bits_in(act);
+  flipped_input(
+      scene, "z", scene.at.row * model.HV * model.V + element, element, act, [](StepInputs& in) { return &in.z; }, out);
+  flipped_param(
+      scene, "norm_weight", element % model.V, bits_in(act),
+      [act](LayerParams& p, std::int64_t e, int bit) { flip(act, p.norm_weight, e, bit); }, out);
+}
+
+/// Into everything of one head: what its decay and its beta come from.
+void flipped_gates(const Scene& scene, std::int64_t head, Hypotheses& out) {
+  const DType act = scene.model().act_dtype;
+  const std::int64_t at = scene.at.row * scene.model().HV + head;
+  flipped_input(
+      scene, "a", at, head, act, [](StepInputs& in) { return &in.a; }, out);
+  flipped_input(
+      scene, "b", at, head, act, [](StepInputs& in) { return &in.b; }, out);
+  flipped_param(
+      scene, "A_log", head, 32, [](LayerParams& p, std::int64_t e, int bit) { flip_float(p.A_log, e, bit); }, out);
+  flipped_param(
+      scene, "dt_bias", head, 32, [](LayerParams& p, std::int64_t e, int bit) { flip_float(p.dt_bias, e, bit); }, out);
+}
+
+void flipped_inputs(const Scene& scene, const std::vector<WrongWord>& words, Hypotheses& out) {
+  if (scene.at.row < 0 || words.empty()) return;
+  const Tap tap = scene.at.tap;
+  const bool one_word = words.size() == 1;
   if (scene.in_conv()) {
-    if (words.size() != 1 || scene.at.tap == Tap::conv_state) return;
-    const std::int64_t channel = words.front().element;
-    for (int j = 0; j < model.W; ++j)
-      flipped_param(
-          scene, "conv_weight", channel * model.W + j, act_bits,
-          [act](LayerParams& p, std::int64_t e, int bit) { flip(act, p.conv_weight, e, bit); }, out);
-    if (!scene.bench.stream.params(scene.bench.layer).conv_bias.empty())
-      flipped_param(
-          scene, "conv_bias", channel, act_bits,
-          [act](LayerParams& p, std::int64_t e, int bit) { flip(act, p.conv_bias, e, bit); }, out);
+    if (one_word && tap != Tap::conv_state) flipped_channel(scene, words.front().element, out);
     return;
   }
-  const std::int64_t head = words.front().element / shape.per_head;
-  const bool one_head =
-      std::ranges::all_of(words, [&](const WrongWord& w) { return w.element / shape.per_head == head; });
-  if (!one_head) return;
-  const std::int64_t at = scene.at.row * model.HV + head;
-  if (scene.at.tap == Tap::norm_out) {
-    if (words.size() != 1 || !scene.bench.stream.has_z(scene.bench.layer)) return;
-    flipped_input(
-        scene, "z", scene.at.row * model.HV * model.V + words.front().element, words.front().element, act,
-        [](StepInputs& in) { return &in.z; }, out);
-    flipped_param(
-        scene, "norm_weight", words.front().element % model.V, act_bits,
-        [act](LayerParams& p, std::int64_t e, int bit) { flip(act, p.norm_weight, e, bit); }, out);
-  } else if (scene.at.tap != Tap::q && scene.at.tap != Tap::k && scene.at.tap != Tap::rstd) {
-    flipped_input(
-        scene, "a", at, head, act, [](StepInputs& in) { return &in.a; }, out);
-    flipped_input(
-        scene, "b", at, head, act, [](StepInputs& in) { return &in.b; }, out);
-    flipped_param(
-        scene, "A_log", head, 32, [](LayerParams& p, std::int64_t e, int bit) { flip_float(p.A_log, e, bit); }, out);
-    flipped_param(
-        scene, "dt_bias", head, 32, [](LayerParams& p, std::int64_t e, int bit) { flip_float(p.dt_bias, e, bit); },
-        out);
+  const std::int64_t per_head = shape_of(tap, scene.model()).per_head;
+  const std::int64_t head = words.front().element / per_head;
+  if (!std::ranges::all_of(words, [&](const WrongWord& w) { return w.element / per_head == head; })) return;
+  if (tap == Tap::norm_out) {
+    if (one_word && scene.bench.stream.has_z(scene.bench.layer)) flipped_norm(scene, words.front().element, out);
+  } else if (tap != Tap::q && tap != Tap::k && tap != Tap::rstd) {
+    flipped_gates(scene, head, out);
   }
 }
 

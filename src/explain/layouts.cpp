@@ -111,30 +111,38 @@ Twist wraps(std::uint64_t stride, std::uint64_t modulus, Part part) {
 
 }  // namespace
 
+namespace {
+
+/// The offsets of a part wrap at 2^31 or 2^32: the sentence names the first of the scene's blocks that does.
+void propose_wrap(const Scene& scene, std::uint64_t stride, const char* unit, Part part, Hypotheses& out) {
+  std::vector<std::int32_t> named(scene.blocks.begin(), scene.blocks.end());
+  if (scene.at.block >= 0) named.insert(named.begin(), scene.at.block);
+  for (int bits : {31, 32}) {
+    const std::uint64_t modulus = std::uint64_t{1} << bits;
+    const auto block =
+        std::ranges::find_if(named, [&](std::int32_t one) { return wrapped(one, stride, modulus) != one; });
+    if (block == named.end()) continue;
+    const std::int32_t hit = wrapped(*block, stride, modulus);
+    const Scope scope{-1, -1, scene.bench.layer, -1, hit, -1};
+    const std::string says = "block " + std::to_string(*block) + " times " + std::to_string(stride) + " " + unit +
+                             " exceeds 2^" + std::to_string(bits) + ": the offset of its " + words_of(part) +
+                             " wrapped to block " + std::to_string(hit);
+    Hypothesis hypothesis;
+    hypothesis.mechanisms = {{"index-wrap", scope, says, "", Proof::rerun}};
+    hypothesis.twists = {wraps(stride, modulus, part)};
+    hypothesis.twists[0].blocks = {hit};
+    hypothesis.whole = true;
+    out.push_back(std::move(hypothesis));
+  }
+}
+
+}  // namespace
+
 void propose_wraps(const Scene& scene, Hypotheses& out) {
   const Model& model = scene.model();
   const std::int32_t highest = *scene.blocks.rbegin();
-  std::vector<std::int32_t> named(scene.blocks.begin(), scene.blocks.end());  // the sentence names the first that wraps
-  if (scene.at.block >= 0) named.insert(named.begin(), scene.at.block);
   const auto propose = [&](std::uint64_t stride, const char* unit, Part part) {
-    for (int bits : {31, 32}) {
-      const std::uint64_t modulus = std::uint64_t{1} << bits;
-      for (std::int32_t block : named) {
-        const std::int32_t hit = wrapped(block, stride, modulus);
-        if (hit == block) continue;
-        const Scope scope{-1, -1, scene.bench.layer, -1, hit, -1};
-        const std::string says = "block " + std::to_string(block) + " times " + std::to_string(stride) + " " + unit +
-                                 " exceeds 2^" + std::to_string(bits) + ": the offset of its " + words_of(part) +
-                                 " wrapped to block " + std::to_string(hit);
-        Hypothesis hypothesis;
-        hypothesis.mechanisms = {{"index-wrap", scope, says, "", Proof::rerun}};
-        hypothesis.twists = {wraps(stride, modulus, part)};
-        hypothesis.twists[0].blocks = {hit};
-        hypothesis.whole = true;
-        out.push_back(std::move(hypothesis));
-        break;
-      }
-    }
+    propose_wrap(scene, stride, unit, part, out);
   };
   const auto stride_of = [](std::int64_t stride, std::int64_t content) {
     return static_cast<std::uint64_t>(stride > 0 ? stride : content);

@@ -79,24 +79,36 @@ bool reaches(const Scene& scene, const std::string& field) {
 
 using Variant = std::shared_ptr<const Contract>;
 
-/// Contracts with one field other than expected, then the presets.
-std::vector<Variant> single_fields(const Scene& scene, const Contract& expected, bool all_dots) {
-  std::vector<Variant> variants;
-  const auto add = [&](const Contract& contract) {
+/// Contracts other than expected, each once.
+class Variants {
+ public:
+  explicit Variants(const Contract& expected) : expected_(expected) {}
+  void add(const Contract& contract) {
     const bool seen =
-        contract == expected || std::ranges::any_of(variants, [&](const Variant& v) { return *v == contract; });
-    if (!seen) variants.push_back(std::make_shared<const Contract>(contract));
-  };
-  for (const auto& [field, value] : contract_fields(expected)) {
-    if (field == "shapes" || field == "multiprocessors" || field.find('.') != std::string::npos ||
-        !reaches(scene, field))
-      continue;
-    for (const std::string& other : contract_field_values(field)) {
-      Contract contract = expected;
-      set_contract_field(contract, field, other);
-      add(contract);
-    }
+        contract == expected_ || std::ranges::any_of(list_, [&](const Variant& v) { return *v == contract; });
+    if (!seen) list_.push_back(std::make_shared<const Contract>(contract));
   }
+  std::vector<Variant> take() { return std::move(list_); }
+
+ private:
+  const Contract& expected_;
+  std::vector<Variant> list_;
+};
+
+/// One dot with another product, as a preset has it, with other rows whose S.k is in order.
+void vary_dot(const Contract& expected, Dot Contract::*dot, Variants& variants) {
+  Contract contract = expected;  // rounded products or fused ones, the order kept
+  (contract.*dot).product = (expected.*dot).product == Product::fma ? Product::rounded : Product::fma;
+  if ((contract.*dot).exchange == Exchange::plain) variants.add(contract);
+  contract = expected;
+  for (const Contract& preset : contract_presets()) contract.*dot = preset.*dot, variants.add(contract);
+  contract = expected;
+  for (SequentialK rows : {SequentialK::none, SequentialK::all, SequentialK::last_pass})
+    if (dot == &Contract::state_dot && expected.state_dot.order == LaneOrder::swapped)
+      contract.state_dot.sequential_k = rows, variants.add(contract);
+}
+
+void vary_dots(const Scene& scene, const Contract& expected, bool all_dots, Variants& variants) {
   const Model& model = scene.model();
   const DotContext context{model.state_dtype, std::int64_t{scene.bench.stream.rows()} * model.HV,
                            expected.multiprocessors};
@@ -105,27 +117,35 @@ std::vector<Variant> single_fields(const Scene& scene, const Contract& expected,
                                                                 {"norm_dot", &Contract::norm_dot, model.V}};
   for (const auto& [name, dot, n] : dots) {
     if (!reaches(scene, name)) continue;
-    Contract contract = expected;  // rounded products or fused ones, the order kept
-    (contract.*dot).product = (expected.*dot).product == Product::fma ? Product::rounded : Product::fma;
-    if ((contract.*dot).exchange == Exchange::plain) add(contract);
-    contract = expected;
-    for (const Contract& preset : contract_presets()) contract.*dot = preset.*dot, add(contract);
-    contract = expected;  // other rows whose S.k is in order
-    for (SequentialK rows : {SequentialK::none, SequentialK::all, SequentialK::last_pass})
-      if (dot == &Contract::state_dot && expected.state_dot.order == LaneOrder::swapped)
-        contract.state_dot.sequential_k = rows, add(contract);
+    vary_dot(expected, dot, variants);
     if (!all_dots) continue;
     for (const auto& set : fitting::dot_dimension(name, dot, n, context).values) {
-      contract = expected;
+      Contract contract = expected;
       set(contract);
-      add(contract);
+      variants.add(contract);
     }
   }
+}
+
+/// Contracts with one field other than expected, then the presets.
+std::vector<Variant> single_fields(const Scene& scene, const Contract& expected, bool all_dots) {
+  Variants variants(expected);
+  for (const auto& [field, value] : contract_fields(expected)) {
+    if (field == "shapes" || field == "multiprocessors" || field.find('.') != std::string::npos ||
+        !reaches(scene, field))
+      continue;
+    for (const std::string& other : contract_field_values(field)) {
+      Contract contract = expected;
+      set_contract_field(contract, field, other);
+      variants.add(contract);
+    }
+  }
+  vary_dots(scene, expected, all_dots, variants);
   for (Contract preset : contract_presets()) {
     preset.shapes = Shapes::any;
-    add(preset);
+    variants.add(preset);
   }
-  return variants;
+  return variants.take();
 }
 
 Hypothesis under(const Scene& scene, const Variant& variant, const Contract& expected, const Scope& scope, bool whole) {
@@ -161,6 +181,36 @@ std::string mechanism_of_field(const std::string& field, const std::string& valu
   return found == ids().end() ? "kernel-path" : found->second;
 }
 
+namespace {
+
+/// A dot that is summed in another order anyway: its product rounding is part of the order.
+void fold_products(std::vector<Choice>& choices) {
+  const auto order = std::ranges::find(choices, "dot-order", &Choice::id),
+             fma = std::ranges::find(choices, "dot-fma", &Choice::id);
+  if (order == choices.end() || fma == choices.end()) return;
+  const auto same_dot = [&](const std::string& field) {
+    const std::string dot = field.substr(0, field.find('.'));
+    return std::ranges::any_of(order->fields, [&](const std::string& other) { return other.starts_with(dot + "."); });
+  };
+  if (!std::ranges::all_of(fma->fields, same_dot)) return;
+  order->words += ", " + fma->words;
+  choices.erase(fma);
+}
+
+/// The preset of another kernel that `found` is as a whole, if one of the two is for mixed steps.
+const Contract* other_kernel(const Contract& expected, const Contract& found) {
+  for (const Contract& preset : contract_presets()) {
+    Contract same = found;
+    same.name = preset.name, same.shapes = preset.shapes, same.multiprocessors = preset.multiprocessors;
+    const bool mixed =
+        preset.name.find("mixed") != std::string::npos || expected.name.find("mixed") != std::string::npos;
+    if (same == preset && mixed) return &preset;
+  }
+  return nullptr;
+}
+
+}  // namespace
+
 std::vector<Choice> choices_between(const Contract& expected, const Contract& found) {
   const auto before = contract_fields(expected), after = contract_fields(found);
   std::vector<Choice> choices;
@@ -178,28 +228,10 @@ std::vector<Choice> choices_between(const Contract& expected, const Contract& fo
     at->fields.push_back(field);
     at->words += (at->words.empty() ? "" : ", ") + field + " = " + value + " (" + before[i].second + " expected)";
   }
-  // A dot that is summed in another order anyway: its product rounding is part of the order.
-  const auto order = std::ranges::find(choices, "dot-order", &Choice::id),
-             fma = std::ranges::find(choices, "dot-fma", &Choice::id);
-  if (order != choices.end() && fma != choices.end()) {
-    const auto same_dot = [&](const std::string& field) {
-      const std::string dot = field.substr(0, field.find('.'));
-      return std::ranges::any_of(order->fields, [&](const std::string& other) { return other.starts_with(dot + "."); });
-    };
-    if (std::ranges::all_of(fma->fields, same_dot)) {
-      order->words += ", " + fma->words;
-      choices.erase(fma);
-    }
-  }
+  fold_products(choices);
   if (changes < 3) return choices;
-  for (const Contract& preset : contract_presets()) {
-    Contract same = found;
-    same.name = preset.name, same.shapes = preset.shapes, same.multiprocessors = preset.multiprocessors;
-    const bool kernels =
-        preset.name.find("mixed") != std::string::npos || expected.name.find("mixed") != std::string::npos;
-    if (same == preset && kernels)
-      return {{"kernel-path", {}, "computed as '" + preset.name + "' does, '" + expected.name + "' was expected"}};
-  }
+  if (const Contract* other = other_kernel(expected, found))
+    return {{"kernel-path", {}, "computed as '" + other->name + "' does, '" + expected.name + "' was expected"}};
   return choices;
 }
 

@@ -99,15 +99,17 @@ std::optional<std::pair<Event, Words>> start_of(const Scene& scene, std::int32_t
   return std::pair{*last, std::move(words)};
 }
 
+Twist reads_words(const Where& where, Part part, const Words& words) {
+  return changed_before(where, [=](StepEdit&, int, std::int32_t, Words& now) { take(part, words, now); });
+}
+
 void read_of_position(const Scene& scene, const RowStep& place, std::ptrdiff_t n, const std::string& which,
                       const Words& words, Hypotheses& out) {
   for (Part part : scene.parts()) {
     propose_row(
         scene, out, "wrong-position", place, -1,
         "read its own " + words_of(part) + " of position p" + (n > 0 ? "+" : "") + std::to_string(n) + ", " + which,
-        [=](const Where& where) {
-          return changed_before(where, [=](StepEdit&, int, std::int32_t, Words& now) { take(part, words, now); });
-        });
+        [=](const Where& where) { return reads_words(where, part, words); });
     if (has_recurrent(part)) out.back().state_at = n;
     if (has_conv(part)) out.back().window_at = n;
   }
@@ -121,10 +123,6 @@ struct Left {
   const Words* words;
   std::string position() const { return "p" + std::string(n > 0 ? "+" : "") + std::to_string(n); }
 };
-
-Twist reads_words(const Where& where, Part part, const Words& words) {
-  return changed_before(where, [=](StepEdit&, int, std::int32_t, Words& now) { take(part, words, now); });
-}
 
 std::string from_words(const Left& left, std::int32_t start) {
   if (left.block == start) return "the one after step " + std::to_string(left.step);
