@@ -12,7 +12,7 @@ import sys
 
 sys.path.insert(0, os.path.join(os.path.dirname(os.path.abspath(__file__)), "..", "support"))
 from program import Checks, Program  # noqa: E402
-from tap import Tap  # noqa: E402
+from tap import NO_GPU, Tap  # noqa: E402
 
 VARIANTS = ["plain", "sse2", "avx2", "avx512"]
 STAGES = ["recurrence", "step", "window"]
@@ -86,6 +86,24 @@ def check_chosen(tap, program):
     tap.check(found == wanted, "the stages, variants and contracts that were asked for", done)
 
 
+def check_cuda(tap, program):
+    """The device's stages, where there is a device: each variant has been compared with golden before it is measured."""
+    listed = json.loads(program("backends", "--json", "-").out)["backends"]
+    if not next(b for b in listed if b["name"] == "cuda")["available"]:
+        tap.skip("bench on the GPU", NO_GPU)
+        return
+    chosen = ["--variant", "plain,fused,resident,fast", "--contract", "golden", "--seconds", "0.001"]
+    done = program("bench", "--backend", "cuda", *chosen, "--stage", "kernels,cold,norm,window", "--json", "-")
+    measures = json.loads(done.out)["measures"] if done.code == 0 else []
+    step = f"B=1 {SHAPE} f32"
+    wanted = {(v, s, "golden", step) for v in ("plain", "fused") for s in ("kernels", "cold")}
+    wanted |= {("resident", s, "golden", step) for s in ("kernels", "window")}
+    wanted |= {(v, "norm", "golden", f"{rows} rows x 128 bf16") for v in ("plain", "fast") for rows in (32, 262144)}
+    found = [key_of(m) for m in measures]
+    tap.check(len(found) == len(wanted) and set(found) == wanted, "the device's stages and variants", done)
+    tap.check(all(is_whole(m) and m["skipped"] == "" for m in measures), "each is measured", measures)
+
+
 def check_refused(checks):
     checks.refused("an unknown stage", ["bench", "--stage", "banana"], "--stage", "banana")
     checks.refused("a contract that is not measured", ["bench", "--contract", "banana"], "--contract", "banana")
@@ -97,6 +115,7 @@ def check_refused(checks):
     checks.refused("no rows", ["bench", "--rows", "0"], "--rows")
     checks.refused("rows that are no number", ["bench", "--rows", "1,x"], "--rows")
     checks.refused("an unknown state type", ["bench", "--state", "f64"], "--state", "f64")
+    checks.refused("a state type that no model has", ["bench", "--state", "f16"], "--state", "f16")
     checks.refused("no time", ["bench", "--seconds", "0"], "--seconds")
     listed = json.loads(checks.program("backends", "--json", "-").out)["backends"]
     reason = next(b["detail"] for b in listed if b["name"] == "cuda" and not b["available"]) if not listed[1]["available"] else None
@@ -110,6 +129,7 @@ def main():
     check_all(tap, program)
     check_table(tap, program)
     check_chosen(tap, program)
+    check_cuda(tap, program)
     check_refused(Checks(tap, program))
     return tap.finish()
 

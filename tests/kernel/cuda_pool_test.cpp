@@ -4,10 +4,12 @@
 
 #include <gdnsim/backend.hpp>
 #include <gdnsim/contract.hpp>
-#include <gdnsim/error.hpp>
+#include <gdnsim/devices.hpp>
+#include <gdnsim/norm.hpp>
 
 #include <algorithm>
 #include <memory>
+#include <span>
 #include <string>
 #include <vector>
 
@@ -112,12 +114,53 @@ void compare_far(Backend& cuda, const Model& model, const Contract& contract, co
 std::vector<std::unique_ptr<Backend>> all_backends() {
   std::vector<std::unique_ptr<Backend>> result;
   result.push_back(make_cuda({}));
-  for (const cuda::Variant& variant : cuda::variants()) try {
-      result.push_back(cuda::make_variant({}, variant.name, false));
-    } catch (const Error& problem) {
-      MESSAGE(problem.what());
-    }
+  for (const cuda::Variant& variant : cuda::variants())
+    if (auto backend = try_variant(variant.name, false)) result.push_back(std::move(backend));
   return result;
+}
+
+/// A window of known steps of every side, the first one's against the others', with a block kept after each step.
+void compare_window(OneLayer& stream, std::span<Side* const> sides, Compared& total) {
+  constexpr std::int64_t first = 6, steps = 5;
+  std::vector<StepPlan> plans;
+  std::vector<StepInputs> inputs(steps);
+  for (std::int64_t t = 0; t < steps; ++t) {
+    plans.push_back(stream.plan(first + t));
+    stream.inputs(first + t, 0, inputs[static_cast<std::size_t>(t)]);
+  }
+  const std::vector<std::vector<Look>> looks(steps, {{1, true}});
+  const ContractSet contracts = contract_set("triton-sm90");
+  std::vector<std::vector<WindowStep>> windows(sides.size(), std::vector<WindowStep>(steps));
+  for (std::size_t i = 0; i < sides.size(); ++i)
+    sides[i]->backend.steps({0, plans, inputs, contracts, looks}, *sides[i]->pool, windows[i]);
+  for (std::size_t i = 1; i < sides.size(); ++i) {
+    for (std::size_t t = 0; t < steps; ++t) {
+      const WindowStep &got = windows[i][t], &want = windows[0][t];
+      for (const Tap tap : {Tap::conv_out, Tap::core_out, Tap::norm_out})
+        compare_bytes(got.outputs[tap], want.outputs[tap], DType::bf16, std::string(name_of(tap)), total);
+      compare_bytes(got.kept[0].recurrent, want.kept[0].recurrent, stream.model().state_dtype, "kept", total);
+      compare_digests(got.kept[0].digest, want.kept[0].digest, 1);
+    }
+    sides[0]->outputs = sides[i]->outputs = {};  // those of the last step have been compared
+    compare_sides(*sides[i], *sides[0], stream.model(), total);
+  }
+}
+
+/// The norm by itself of every side, the first one's against the others'.
+void compare_norm(OneLayer& stream, std::span<Side* const> sides, Compared& total) {
+  const Model& m = stream.model();
+  StepInputs inputs;
+  stream.inputs(0, 0, inputs);
+  const NormSpec spec{m.V, m.act_dtype, true, m.norm_gate, *m.norm_eps, 0};
+  const std::int64_t rows = static_cast<std::int64_t>(inputs.z.size() / size_of(m.act_dtype)) / m.V;
+  std::vector<NormOutputs> outputs(sides.size());
+  for (std::size_t i = 0; i < sides.size(); ++i)
+    sides[i]->backend.norm(
+        {spec, contract_preset("triton-sm90"), rows, inputs.z, inputs.z, stream.params(0).norm_weight}, outputs[i]);
+  for (std::size_t i = 1; i < sides.size(); ++i) {
+    compare_bytes(outputs[i].out, outputs[0].out, m.act_dtype, "norm", total);
+    CHECK(outputs[i].rstd == outputs[0].rstd);
+  }
 }
 
 }  // namespace
@@ -131,6 +174,7 @@ TEST_CASE("cuda pool: a state pool of more than 2^31 elements") {
     for (const char* preset : {"golden", "triton-sm90"})
       compare_far(*backend, model, contract_preset(preset), {4096, 4095, 4109, 4100, 2048}, {0, 1, 4, 13}, total);
   MESSAGE("elements compared: " << total.elements);
+  CHECK(total.elements > 10000000);
   CHECK(total.elements > 10000000);
 }
 
@@ -209,12 +253,8 @@ TEST_CASE("cuda pool: steps that are put into the queue again take new inputs, r
 
 TEST_CASE("cuda pool: each backend stays on its device, whichever is current") {
   CUDA_OR_SKIP(first);
-  std::string reason;
-  const auto second = try_cuda(reason, 1);
-  if (second == nullptr) {
-    MESSAGE(reason);
-    GDNSIM_SKIP("one GPU");
-  }
+  if (cuda_devices() < 2) GDNSIM_SKIP("one GPU");
+  const auto second = make_cuda({.threads = 0, .device = 1});
   const auto golden = make_golden({});
   OneLayer stream(recipe_for(model_of(2, 4, 128, 128, 4, 12)), 3, 4);
   Side sides[] = {{*first, stream}, {*second, stream}}, want(*golden, stream);
@@ -227,6 +267,9 @@ TEST_CASE("cuda pool: each backend stays on its device, whichever is current") {
       step(side.backend, *side.pool, stream.plan(t), inputs, contract_preset("triton-sm90"), side.outputs);
     for (Side& side : sides) compare_sides(side, want, stream.model(), total);
   }
+  Side* all[] = {&want, &sides[0], &sides[1]};
+  compare_window(stream, all, total);
+  compare_norm(stream, all, total);
   MESSAGE("elements compared: " << total.elements);
   CHECK(total.elements > 1000000);
 }

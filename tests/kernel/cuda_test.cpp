@@ -144,6 +144,7 @@ TEST_CASE("cuda: every value of every contract field, alone") {
     }
   }
   MESSAGE("contracts: " << ran << ", elements compared: " << total.elements);
+  CHECK(total.elements > 10000000);
   CHECK(ran > 150);
 }
 
@@ -159,6 +160,7 @@ TEST_CASE("cuda: contracts drawn at random") {
     compare(*cuda, recipe_of(whole, types_of(n, true), n, kHostile[n % 2]), contract, 1, n, 3, total);
   }
   MESSAGE("elements compared: " << total.elements);
+  CHECK(total.elements > 50000000);
 }
 
 TEST_CASE("cuda: real shapes, state carried over steps") {
@@ -170,6 +172,7 @@ TEST_CASE("cuda: real shapes, state carried over steps") {
         compare(*cuda, recipe_of(dims, types_of(n, false), n, 0), contract_preset(name), dims.H == 4 ? 20 : 3, n, 7,
                 total);
   MESSAGE("elements compared: " << total.elements);
+  CHECK(total.elements > 400000000);
 }
 
 TEST_CASE("cuda: long rows, which need more shared memory than a block has unasked") {
@@ -186,6 +189,7 @@ TEST_CASE("cuda: long rows, which need more shared memory than a block has unask
       compare(*cuda, recipe_of({1, 1, 2, 16384, 2}, {}, 4, 0), contract, 1, 1, 2, total);
     }
   MESSAGE("elements compared: " << total.elements);
+  CHECK(total.elements > 10000000);
 }
 
 TEST_CASE("cuda: the pool moves blocks as the host's does") {
@@ -232,8 +236,8 @@ TEST_CASE("cuda: what cannot be run is refused in one clear line") {
   if (cuda == nullptr) {
     CHECK(reason.starts_with("cuda: "));
     CHECK(reason.find('\n') == std::string::npos);
-    MESSAGE(reason);
-    GDNSIM_SKIP(test::kNoGpu);
+    skip_or_fail(reason);
+    return;
   }
   CHECK_THROWS_AS(make_cuda({.threads = 0, .device = 4096}), Error);
   CHECK_THROWS_AS(make_cuda({.threads = 0, .device = -1}), Error);

@@ -15,8 +15,8 @@
 
 #include "cuda/limits.hpp"
 #include "cuda/variants.hpp"
+#include "kernel/device.hpp"
 #include "support/one_layer.hpp"
-#include "support/skip.hpp"
 
 using namespace gdnsim;
 using namespace gdnsim::second;
@@ -222,16 +222,6 @@ struct Tally {
   std::uint64_t elements = 0, refused = 0;
 };
 
-/// A backend held to a variant, or nullptr and why not.
-std::unique_ptr<Backend> try_variant(std::string_view name, std::string& reason) {
-  try {
-    return cuda::make_variant({}, name, true);
-  } catch (const Error& problem) {
-    reason = problem.what();
-    return nullptr;
-  }
-}
-
 /// The rows of the table that this device has, each with its backend; none without a device.
 struct Table {
   std::vector<const cuda::Variant*> rows;
@@ -240,11 +230,8 @@ struct Table {
   Table() {
     for (const cuda::Variant& variant : cuda::variants()) {
       if (variant.name == "resident") continue;  // its single steps are the fused one's; its windows below
-      std::string reason;
-      auto backend = try_variant(variant.name, reason);
-      if (backend == nullptr) MESSAGE(reason);
-      if (backend == nullptr && rows.empty()) return;
-      if (backend == nullptr) continue;  // this device has the others
+      auto backend = test::try_variant(variant.name, true);
+      if (backend == nullptr) continue;  // no device, or one that has the others
       rows.push_back(&variant);
       backends.push_back(std::move(backend));
     }
@@ -272,7 +259,7 @@ void compare_all(const Table& table, unsigned n, std::vector<std::vector<Tally>>
 
 TEST_CASE("cuda variants: every one gives golden's bits, twice") {
   const Table table;
-  if (table.rows.empty()) GDNSIM_SKIP(test::kNoGpu);
+  if (table.rows.empty()) return;
   const std::span<const Contract> presets = contract_presets();
   std::vector<std::vector<Tally>> tallies(table.rows.size(), std::vector<Tally>(presets.size()));
   constexpr unsigned kCases = 60;
@@ -288,16 +275,15 @@ TEST_CASE("cuda variants: every one gives golden's bits, twice") {
 
 TEST_CASE("cuda variants: a few cases of each, which sanitizers have the time for") {
   const Table table;
-  if (table.rows.empty()) GDNSIM_SKIP(test::kNoGpu);
+  if (table.rows.empty()) return;
   std::vector<std::vector<Tally>> tallies(table.rows.size(), std::vector<Tally>(contract_presets().size()));
   for (const unsigned n : {0u, 1u, 2u, 3u}) compare_all(table, n, tallies);
   for (const std::vector<Tally>& presets : tallies) CHECK(presets[0].elements > 0);
 }
 
 TEST_CASE("cuda variants: real shapes, state carried") {
-  std::string reason;
-  const auto fused = try_variant("fused", reason), streamed = try_variant("streamed", reason);
-  if (fused == nullptr) GDNSIM_SKIP(test::kNoGpu);
+  const auto fused = test::try_variant("fused", true), streamed = test::try_variant("streamed", true);
+  if (fused == nullptr) return;
   std::vector<Backend*> backends{fused.get()};
   if (streamed != nullptr) backends.push_back(streamed.get());
   std::uint64_t elements = 0;
@@ -308,13 +294,13 @@ TEST_CASE("cuda variants: real shapes, state carried") {
         elements += compare(backends, start, contract_preset(name), dims.H == 4 ? 12 : 2);
     }
   MESSAGE("elements compared " << elements);
+  CHECK(elements > 1000000000);
 }
 
 TEST_CASE("cuda variants: real shapes once, which sanitizers have the time for") {
-  std::string reason;
-  const auto resident = try_variant("resident", reason);
-  if (resident == nullptr) GDNSIM_SKIP(test::kNoGpu);
-  const auto fused = try_variant("fused", reason), streamed = try_variant("streamed", reason);
+  const auto resident = test::try_variant("resident", true);
+  if (resident == nullptr) return;
+  const auto fused = test::try_variant("fused", true), streamed = test::try_variant("streamed", true);
   std::vector<Backend*> backends{fused.get()};
   if (streamed != nullptr) backends.push_back(streamed.get());
   std::uint64_t elements = 0;
@@ -326,12 +312,12 @@ TEST_CASE("cuda variants: real shapes once, which sanitizers have the time for")
     }
   }
   MESSAGE("elements compared " << elements);
+  CHECK(elements > 50000000);
 }
 
 TEST_CASE("cuda variants: a window of known steps, with looks, gives golden's bits") {
-  std::string reason;
-  const auto backend = try_variant("resident", reason);
-  if (backend == nullptr) GDNSIM_SKIP(test::kNoGpu);
+  const auto backend = test::try_variant("resident", true);
+  if (backend == nullptr) return;
   constexpr std::array kNames = {"golden", "triton-sm90", "triton-sm90-tiled-norm"};
   std::array<std::uint64_t, kNames.size()> elements{};
   for (unsigned n = 0; n < 40; ++n) {
@@ -348,9 +334,8 @@ TEST_CASE("cuda variants: a window of known steps, with looks, gives golden's bi
 }
 
 TEST_CASE("cuda variants: a window of real shapes") {
-  std::string reason;
-  const auto backend = try_variant("resident", reason);
-  if (backend == nullptr) GDNSIM_SKIP(test::kNoGpu);
+  const auto backend = test::try_variant("resident", true);
+  if (backend == nullptr) return;
   std::uint64_t elements = 0;
   for (unsigned n : {0u, 1u, 2u, 3u}) {
     Case wide(recipe_of({16, 32, 128, 128, 4}, n), n, 10), narrow(recipe_of({4, 8, 128, 128, 4}, n), n, 1);
@@ -360,11 +345,11 @@ TEST_CASE("cuda variants: a window of real shapes") {
     }
   }
   MESSAGE("elements compared " << elements);
+  CHECK(elements > 300000000);
 }
 
 TEST_CASE("cuda variants: a window with little memory goes in slices, with golden's bits") {
-  std::string reason;
-  if (try_variant("resident", reason) == nullptr) GDNSIM_SKIP(test::kNoGpu);
+  if (test::try_variant("resident", true) == nullptr) return;
   std::uint64_t elements = 0;
   for (const std::size_t kilobytes : {1u, 100u, 300u, 1000u, 3000u}) {  // a step takes about 100, one with looks more
     CAPTURE(kilobytes);
@@ -375,6 +360,7 @@ TEST_CASE("cuda variants: a window with little memory goes in slices, with golde
     }
   }
   MESSAGE("elements compared " << elements);
+  CHECK(elements > 50000000);
 }
 
 TEST_CASE("cuda variants: what one cannot run is refused by name") {

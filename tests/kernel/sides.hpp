@@ -4,34 +4,14 @@
 #include <doctest/doctest.h>
 
 #include <gdnsim/backend.hpp>
-#include <gdnsim/error.hpp>
 
 #include <memory>
 #include <string>
 
+#include "kernel/device.hpp"
 #include "support/one_layer.hpp"
-#include "support/skip.hpp"
 
 namespace gdnsim::test {
-
-/// The backend, or nullptr and why not.
-inline std::unique_ptr<Backend> try_cuda(std::string& reason, int device = 0) {
-  try {
-    return make_cuda({.threads = 0, .device = device});
-  } catch (const Error& problem) {
-    reason = problem.what();
-    return nullptr;
-  }
-}
-
-/// Leaves the case unless there is a device. What is missing is told; the allowed reason is the plain one.
-#define CUDA_OR_SKIP(name)                                   \
-  std::string name##_reason;                                 \
-  const auto name = ::gdnsim::test::try_cuda(name##_reason); \
-  if (name == nullptr) {                                     \
-    MESSAGE(name##_reason);                                  \
-    GDNSIM_SKIP(::gdnsim::test::kNoGpu);                     \
-  }
 
 inline TapSet every_tap() {
   TapSet taps;
