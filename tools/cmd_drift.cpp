@@ -85,7 +85,8 @@ bool compute(Options options, const DriftSweep& sweep, const std::string& parts)
   if (options.shard.empty()) return true;
   const std::size_t missing = missing_units(sweep, {parts}).size();
   say(options.output, parts + ": shard " + options.shard + " is done; " + std::to_string(missing) + " of " +
-                          std::to_string(sweep.units().size()) + " units are missing here");
+                          std::to_string(sweep.units().size()) + " units are missing here" +
+                          (missing > 0 ? "; run the other shards, then --merge their folders" : ""));
   return false;
 }
 

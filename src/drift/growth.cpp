@@ -142,6 +142,7 @@ GrowthFit fit_growth(const std::vector<std::int32_t>& points, const std::vector<
   fit.rate = static_cast<float>(whole.exponential.slope);
   fit.rate_error = static_cast<float>(error_of(left_out, whole.exponential, &Lines::exponential));
   fit.gain = static_cast<float>(whole.linear.slope * fit.level);
+  fit.gain_error = static_cast<float>(error_of(left_out, whole.linear, &Lines::linear) * fit.level);
   fit.kind = kind_of(whole, fit.exponent_error);
   return fit;
 }

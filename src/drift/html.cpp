@@ -7,7 +7,6 @@
 
 #include <nlohmann/json.hpp>
 
-#include "file/json_reader.hpp"
 #include "gdnsim/drift.hpp"
 #include "report/page.hpp"
 
@@ -140,12 +139,6 @@ std::vector<Curve> quantities_of(DriftResult& result) {
   return found;
 }
 
-std::string note_of(DriftResult& result) {
-  const auto sweep = nlohmann::json::parse(result.sweep_text(), nullptr, false);
-  return sweep.is_object() && sweep.contains("note") && sweep["note"].is_string() ? sweep["note"].get<std::string>()
-                                                                                  : "";
-}
-
 }  // namespace
 
 std::string drift_html(DriftResult& result) {
@@ -155,7 +148,7 @@ std::string drift_html(DriftResult& result) {
   for (std::size_t i : heat) heat_places.push_back(places[i]);
   const std::string path = result.path();
   Json page{{"schema", "gdnsim.drift-page/1"}, {"file", path.substr(path.find_last_of('/') + 1)},
-            {"sweep_digest", result.digest()}, {"note", note_of(result)},
+            {"sweep_digest", result.digest()}, {"note", result.note()},
             {"axes", result.axes()},           {"seeds", result.seeds().size()}};
   for (std::size_t place : places) page["steps"].push_back(result.points()[place]);
   page["heat_steps"] = heat;

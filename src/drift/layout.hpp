@@ -19,12 +19,13 @@ inline constexpr const char* kGrowthOf[] = {"state", "output"};
 struct GrowthField {
   const char* name;
   float GrowthFit::*member;
+  bool later = false;  // files of version 1 may lack it
 };
 inline constexpr GrowthField kGrowthFields[] = {
     {"level", &GrowthFit::level},       {"level_error", &GrowthFit::level_error},
     {"exponent", &GrowthFit::exponent}, {"exponent_error", &GrowthFit::exponent_error},
     {"rate", &GrowthFit::rate},         {"rate_error", &GrowthFit::rate_error},
-    {"gain", &GrowthFit::gain},
+    {"gain", &GrowthFit::gain},         {"gain_error", &GrowthFit::gain_error, true},
 };
 
 /// norm_relative; core_relative where there is no gated norm.

@@ -15,8 +15,14 @@ namespace gdnsim {
 namespace {
 
 constexpr std::string_view kFormat = "gdnsim-drift-part";
+constexpr std::int64_t kVersion = 2;  // 1: the digest left the first changes out
 
-std::string hex_of(std::span<const std::byte> bytes) {
+/// Of all that a part holds: the curves, then the first changes.
+std::string digest_of(const std::vector<float>& curves, const std::vector<std::int64_t>& changes) {
+  std::vector<std::byte> bytes;
+  const auto add = [&](std::span<const std::byte> more) { bytes.insert(bytes.end(), more.begin(), more.end()); };
+  add(std::as_bytes(std::span(curves)));
+  add(std::as_bytes(std::span(changes)));
   char text[17];
   std::snprintf(text, sizeof text, "%016llx", static_cast<unsigned long long>(xxh3_64(bytes)));
   return text;
@@ -31,6 +37,8 @@ std::vector<float> flat(const DriftMeasures& measures) {
 void require_same(const h5::Group& root, const DriftSweep& sweep, std::int64_t unit, const std::string& path) {
   if (!root.has_attribute("format") || root.string_attribute("format") != kFormat)
     throw error(path, ": @format: expected ", kFormat, ": not a part of a drift sweep");
+  if (const std::int64_t found = root.int_attribute("version"); found != kVersion)
+    throw error(path, ": @version: expected ", kVersion, ", found ", found, ": remove the part and run again");
   if (const std::string found = root.string_attribute("sweep_digest"); found != sweep.digest)
     throw error(path, ": @sweep_digest: expected ", sweep.digest, ", found ", found, ": a part of another sweep");
   if (const std::int64_t found = root.int_attribute("unit"); found != unit)
@@ -77,19 +85,19 @@ std::string part_path(const std::string& folder, std::int64_t unit) {
 
 void write_part(const DriftSweep& sweep, std::int64_t unit, const DriftMeasures& measures, const std::string& path) {
   const std::vector<float> curves = flat(measures);
+  const std::vector<std::int64_t> changes{measures.first_output_change, measures.first_bf16_change};
   NewFile fresh(path);
   {
     h5::File file = h5::File::create(fresh.open(), path, 4096);
     {
       h5::Group root = file.root();
       root.set_string("format", kFormat);
-      root.set_int("version", 1);
+      root.set_int("version", kVersion);
       root.set_string("sweep_digest", sweep.digest);
       root.set_int("unit", unit);
-      root.set_string("digest", hex_of(std::as_bytes(std::span(curves))));
+      root.set_string("digest", digest_of(curves, changes));
       root.create_vector("curves", {kCurves, curves.size() / kCurves}, curves);
-      root.create_vector("first_changes", {2},
-                         std::vector<std::int64_t>{measures.first_output_change, measures.first_bf16_change});
+      root.create_vector("first_changes", {2}, changes);
     }
     file.close();
   }
@@ -121,13 +129,13 @@ DriftMeasures read_part(const DriftSweep& sweep, std::int64_t unit, const std::s
   require_same(root, sweep, unit, path);
   const std::size_t points = sweep.points().size();
   const auto curves = root.read_vector<float>("curves", {kCurves, points});
-  if (root.string_attribute("digest") != hex_of(std::as_bytes(std::span(curves))))
-    throw error(path, ": curves: do not match their digest: the part is damaged; remove it and run again");
+  const auto changes = root.read_vector<std::int64_t>("first_changes", {2});
+  if (root.string_attribute("digest") != digest_of(curves, changes))
+    throw error(path, ": @digest: not that of what the part holds: it is damaged; remove it and run again");
   DriftMeasures measures;
   for (std::size_t i = 0; i < kCurves; ++i)
     measures.curves[i].assign(curves.begin() + static_cast<std::ptrdiff_t>(i * points),
                               curves.begin() + static_cast<std::ptrdiff_t>((i + 1) * points));
-  const auto changes = root.read_vector<std::int64_t>("first_changes", {2});
   measures.first_output_change = changes[0];
   measures.first_bf16_change = changes[1];
   return measures;

@@ -1,6 +1,6 @@
 // Reading a result file.
 #include <algorithm>
-#include <cmath>
+#include <limits>
 
 #include "drift/json.hpp"
 #include "drift/layout.hpp"
@@ -27,6 +27,7 @@ class DriftFile final : public DriftResult {
       throw error(path, ": @version: expected ", kDriftVersion, ", found ", found);
     digest_ = root.string_attribute("sweep_digest");
     sweep_text_ = root.read_text("sweep");
+    if (root.has("note")) note_ = root.read_text("note");
     seeds_ = root.read_vector<std::uint64_t>("seeds", {h5::kAny});
     points_ = root.read_vector<std::int32_t>("steps", {h5::kAny});
     thresholds_ = root.read_vector<float>("thresholds", {h5::kAny});
@@ -37,6 +38,7 @@ class DriftFile final : public DriftResult {
 
   const std::string& path() const override { return path_; }
   const std::string& sweep_text() const override { return sweep_text_; }
+  const std::string& note() const override { return note_; }
   const std::string& digest() const override { return digest_; }
   const std::vector<std::string>& axes() const override { return axes_; }
   const std::vector<DriftCellNames>& cells() const override { return cells_; }
@@ -73,7 +75,9 @@ class DriftFile final : public DriftResult {
     if (kind < 0 || kind > static_cast<std::int8_t>(Growth::undecided))
       throw error(group.where("class"), "[", cell, "]: expected 0..5, found ", static_cast<int>(kind));
     fit.kind = static_cast<Growth>(kind);
-    for (const GrowthField& field : kGrowthFields) fit.*field.member = group.read_vector<float>(field.name, dims)[cell];
+    for (const GrowthField& field : kGrowthFields)
+      fit.*field.member = field.later && !group.has(field.name) ? std::numeric_limits<float>::quiet_NaN()
+                                                                : group.read_vector<float>(field.name, dims)[cell];
     return fit;
   }
 
@@ -129,7 +133,7 @@ class DriftFile final : public DriftResult {
 
   h5::File file_;
   const std::string path_;
-  std::string digest_, sweep_text_;
+  std::string digest_, sweep_text_, note_;
   std::vector<std::string> axes_;
   std::vector<DriftCellNames> cells_;
   std::vector<std::uint64_t> seeds_;

@@ -70,6 +70,7 @@ class ResultFile {
       root.set_int("version", kDriftVersion);
       root.set_string("sweep_digest", sweep_.digest);
       root.create_text("sweep", sweep_.text);
+      if (!sweep_.note.empty()) root.create_text("note", sweep_.note);
       root.create_text("cells", cells_text(sweep_));
       root.create_vector("seeds", {axis(sweep_.seeds.size())}, sweep_.seeds);
       root.create_vector("steps", {axis(points_.size())}, points_);

@@ -178,8 +178,8 @@ class CellMaker {
                        {"measure", {{"every", sweep_.every}}},
                        {"thresholds", thresholds}};
     sweep_.text = json.dump();
-    if (sweep_.text.size() > kMaxText || cells_text(sweep_).size() > kMaxText)
-      throw error(where_, ": expected a sweep whose text and whose cells' names take at most 1 MiB each");
+    if (std::max({sweep_.text.size(), sweep_.note.size(), cells_text(sweep_).size()}) > kMaxText)
+      throw error(where_, ": expected a sweep whose text, note and cells' names take at most 1 MiB each");
     const std::string sealed = std::string(version()) + "\n" + sweep_.text;
     const auto hash = xxh3_128(std::as_bytes(std::span(sealed)));
     char hex[33];

@@ -7,6 +7,7 @@
 
 #include <nlohmann/json.hpp>
 
+#include "drift/layout.hpp"
 #include "gdnsim/drift.hpp"
 
 namespace gdnsim {
@@ -75,18 +76,23 @@ void add_unit(DriftResult& result, std::size_t cell, std::size_t seed, int layer
   }
 }
 
-/// "plateau 9.1e-03", "power 0.5 +- 0.1", ...
+/// With two standard errors, where the file has them.
+std::string with_error(float value, float error, const char* format) {
+  return number(value, format) + (std::isnan(error) ? "" : " +- " + number(2 * error, format));
+}
+
+/// "plateau 9.1e-03", "power 0.50 +- 0.10", ...
 std::string growth_text(const GrowthFit& fit) {
   const std::string kind(name_of(fit.kind));
   switch (fit.kind) {
     case Growth::plateau:
       return kind + " " + number(fit.level, "%.2e");
     case Growth::linear:
-      return kind + " " + number(fit.gain, "%.1e") + "/step";
+      return kind + " " + with_error(fit.gain, fit.gain_error, "%.1e") + "/step";
     case Growth::power:
-      return kind + " " + number(fit.exponent, "%.2f") + " +- " + number(2 * fit.exponent_error, "%.2f");
+      return kind + " " + with_error(fit.exponent, fit.exponent_error, "%.2f");
     case Growth::exponential:
-      return kind + " " + number(fit.rate, "%.1e") + "/step";
+      return kind + " " + with_error(fit.rate, fit.rate_error, "%.1e") + "/step";
     default:
       return kind;
   }
@@ -110,10 +116,10 @@ std::vector<std::string> csv_head(const DriftResult& result) {
   std::vector<std::string> head{"cell"};
   head.insert(head.end(), result.axes().begin(), result.axes().end());
   head.insert(head.end(), {"pair", "seeds", "layers"});
-  for (const char* what : {"state", "output"})
-    for (const char* column :
-         {"end", "end_lowest", "end_highest", "growth", "level", "exponent", "exponent_error", "rate", "rate_error"})
-      head.push_back(std::string(what) + "_" + column);
+  for (const std::string what : {"state_", "output_"}) {
+    for (const char* column : {"end", "end_lowest", "end_highest", "growth"}) head.push_back(what + column);
+    for (const GrowthField& field : kGrowthFields) head.push_back(what + field.name);
+  }
   head.insert(head.end(), {"decay_lost_reference", "decay_lost_other", "first_output_change", "first_bf16_change"});
   for (const char* what : {"state", "output"})
     for (float threshold : result.thresholds()) head.push_back(std::string(what) + "_crosses_" + number(threshold));
@@ -124,8 +130,7 @@ std::vector<std::string> csv_head(const DriftResult& result) {
 void add_curve_columns(std::vector<std::string>& line, const DriftSpread& end, const GrowthFit& fit) {
   for (double value : {end.median, end.lowest, end.highest}) line.push_back(number(value));
   line.emplace_back(name_of(fit.kind));
-  for (float value : {fit.level, fit.exponent, fit.exponent_error, fit.rate, fit.rate_error})
-    line.push_back(number(value));
+  for (const GrowthField& field : kGrowthFields) line.push_back(number(fit.*field.member));
 }
 
 Json json_of(double value) { return std::isfinite(value) ? Json(value) : Json(nullptr); }
@@ -135,14 +140,10 @@ Json json_of(const DriftSpread& spread) {
 }
 
 Json json_of(const GrowthFit& fit) {
-  return {{"class", name_of(fit.kind)},
-          {"level", json_of(fit.level)},
-          {"level_error", json_of(fit.level_error)},
-          {"exponent", json_of(fit.exponent)},
-          {"exponent_error", json_of(fit.exponent_error)},
-          {"rate", json_of(fit.rate)},
-          {"rate_error", json_of(fit.rate_error)},
-          {"gain", json_of(fit.gain)}};
+  Json json;
+  json["class"] = name_of(fit.kind);
+  for (const GrowthField& field : kGrowthFields) json[field.name] = json_of(fit.*field.member);
+  return json;
 }
 
 }  // namespace

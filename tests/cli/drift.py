@@ -191,8 +191,9 @@ def check_spread(folder, sweep, want):
         done = run_drift(sweep, path("t" + threads), "--threads", threads)
         tap.check(done.code == 0 and read_bytes(path("t" + threads)) == want, f"{threads} threads: the same bytes", done)
     for shard in range(4):
-        done = run_drift(sweep, path("s.h5"), "--shard", f"{shard}/4", "--parts", path(f"shard{shard}"))
+        done = program("drift", sweep, "-o", path("s.h5"), "--no-progress", "--shard", f"{shard}/4", "--parts", path(f"shard{shard}"))
         tap.check(done.code == 0 and not os.path.exists(path("s.h5")), f"shard {shard} of 4", done)
+        tap.check("24 of 32 units are missing here; run the other shards, then --merge" in done.err, f"shard {shard} says what comes next", done)
     missing = run_drift(sweep, path("s.h5"), "--merge", path("shard0"), path("shard2"))
     tap.check(missing.code == 2 and "16 of 32 units have no part" in missing.err, "a merge says what is missing", missing)
     done = run_drift(sweep, path("s.h5"), "--merge", *(path(f"shard{shard}") for shard in range(4)))
@@ -252,10 +253,13 @@ def check_refusals(folder, sweep):
     checks.refused("a shard that is none", ["drift", sweep, "-o", result, "--quiet", "--shard", "4/4"], "--shard", "4/4")
 
 
+NAMED_OF_60 = 34  # the others hit padding that means nothing
+
+
 def check_hostile(folder, sweep, result, part):
     """Parts whose HDF5 was made to hurt: a line that names one, whatever the library does with it."""
     pick = random.Random(5)
-    good, wrong = read_bytes(part), []
+    good, wrong, named = read_bytes(part), [], 0
     place = os.path.join(result + ".parts", os.path.basename(part))
     for attempt in range(60):
         bad = bytearray(good)
@@ -264,10 +268,50 @@ def check_hostile(folder, sweep, result, part):
         with open(place, "wb") as stream:
             stream.write(bad[: pick.randrange(len(bad))] if attempt % 10 == 0 else bad)
         done = program("drift", sweep, "-o", result, "--merge", result + ".parts", "--quiet")
-        named = "unit-000000.h5" in done.err or "31 of 32 units have no part" in done.err  # or none of those bytes mattered
-        if done.code != 2 or not named or done.err.count("\n") != 1:
+        named += "unit-000000.h5" in done.err
+        harmless = "31 of 32 units have no part" in done.err  # none of those bytes mattered: only the other parts are missing
+        if done.code != 2 or not ("unit-000000.h5" in done.err or harmless) or done.err.count("\n") != 1:
             wrong.append((attempt, str(done)))
     tap.check(not wrong, "60 damaged parts: each is refused with a line, or is whole", wrong[:3])
+    tap.check(named >= NAMED_OF_60, f"{named} of the 60 are named, at least {NAMED_OF_60}")
+    shutil.copy(part, place)
+    with h5py.File(place, "r") as file:
+        first = {name: file[name].id.get_offset() for name in ("curves", "first_changes")}
+    places = {f"first_changes[{i // 8}] byte {i % 8}": first["first_changes"] + i for i in range(16)} | {"curves": first["curves"]}
+    unseen = []
+    for name, at in places.items():
+        bad = bytearray(good)
+        bad[at] ^= 1
+        with open(place, "wb") as stream:
+            stream.write(bad)
+        done = program("drift", sweep, "-o", result, "--merge", result + ".parts", "--quiet")
+        if "unit-000000.h5: @digest: " not in done.err:
+            unseen.append((name, done.err))
+    tap.check(not unseen, f"each of {len(places)} flipped bits of what a part holds is seen", unseen)
+    shutil.copy(part, place)
+    with h5py.File(place, "r+") as file:
+        file.attrs.modify("version", 1)
+    done = program("drift", sweep, "-o", result, "--merge", result + ".parts", "--quiet")
+    tap.check(done.code == 2 and "unit-000000.h5: @version: expected 2, found 1" in done.err, "a part of an older format is refused", done)
+
+
+def check_growth_shown(folder, result):
+    """Slopes with two standard errors; a file from before gains had theirs is shown without."""
+    path = os.path.join(folder, "growth.h5")
+    shutil.copy(result, path)
+    with h5py.File(path, "r+") as file:
+        growth = file["growth/state"]
+        growth["class"][:2] = [2, 4]  # linear, exponential
+        growth["gain"][0], growth["gain_error"][0], growth["rate"][1], growth["rate_error"][1] = 2e-6, 1e-7, 3e-3, 2e-4
+    done = program("drift", path)
+    told = [line for line in done.out.splitlines() if "linear 2.0e-06 +- 2.0e-07/step" in line or "exponential 3.0e-03 +- 4.0e-04/step" in line]
+    tap.check(done.code == 0 and len(told) == 2, "a line and an exponential with two standard errors", done)
+    report = json.loads(program("drift", path, "--json", "-").out)
+    tap.check(np.isclose(report["cells"][0]["state_growth"].get("gain_error", 0), 1e-7), "and in the JSON", report["cells"][0])
+    with h5py.File(path, "r+") as file:
+        del file["growth/state/gain_error"], file["growth/output/gain_error"]
+    done = program("drift", path)
+    tap.check(done.code == 0 and "linear 2.0e-06/step" in done.out, "an older file is shown without the gain's error", done)
 
 
 def check_shown(folder, result):
@@ -277,11 +321,13 @@ def check_shown(folder, result):
     report = json.loads(done.out)
     with open(path, encoding="utf-8") as stream:
         lines = stream.read().splitlines()
+    tap.check("state_gain,state_gain_error,output_end," in lines[0], "the columns of a fit", lines[0])
     tap.check(done.code == 0 and len(lines) == 9 and len(report["cells"]) == 8, "a result shows its cells again", done)
     with h5py.File(result, "r") as file:
         ends = file["curves/state_relative"][0][..., -(STEPS // 16):].astype(np.float64).mean(-1).ravel()
     end = report["cells"][0]["state_end"]
     tap.check(np.isclose(end["median"], np.median(ends)) and np.isclose(end["highest"], ends.max()), "the end of a curve", (end, ends))
+    check_growth_shown(folder, result)
     steering = os.path.join(folder, "steering.h5")
     shutil.copy(result, steering)
     with h5py.File(steering, "r+") as file:

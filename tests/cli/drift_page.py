@@ -79,10 +79,11 @@ def check_made_up(tap, chrome, folder, program):
 def check_real(tap, chrome, folder, program):
     """A sweep that was run."""
     path, result, html = (os.path.join(folder, name) for name in ("s.json", "s.h5", "s.html"))
-    done = program("drift", write_sweep(path), "-o", result, "--html", html)
+    done = program("drift", write_sweep(path, note="what it is for"), "-o", result, "--html", html)
     tap.check(done.code == 0, "a sweep with its page", done)
     page = chrome.open("file://" + html)
     tap.check(page.errors == [], "a real sweep: no error on the console", page.errors)
+    tap.check("what it is for" in page.value("document.querySelector('header').textContent"), "a real sweep: its note is on the page")
     check_numbers(tap, page, result, "state_relative")
     with open(html, encoding="utf-8") as stream:
         data = json.loads(DATA.search(stream.read()).group(1))

@@ -63,43 +63,74 @@ def check_replay(tap, root, program, folder):
         check_same(tap, f"replay, {name}", one, many, code, zip(first, second))
 
 
-def kill_one(process, victim):
-    """Kills the rank with signal 9 once its launcher has started it; returns whether it was found."""
+def kill_one(process, victim, command, holds=""):
+    """Kills the rank of `gdnsim COMMAND` with signal 9 once its launcher has started it, and it has `holds` open; returns whether it was found."""
     wanted = f"OMPI_COMM_WORLD_RANK={victim}".encode()
     for _ in range(2000):
         for pid in os.listdir("/proc"):
             try:
-                if not pid.isdigit() or b"drift" not in read_bytes(f"/proc/{pid}/cmdline").split(b"\0"):
+                if not pid.isdigit() or command.encode() not in read_bytes(f"/proc/{pid}/cmdline").split(b"\0"):
                     continue
                 variables = read_bytes(f"/proc/{pid}/environ").split(b"\0")
+                parent = read_bytes(f"/proc/{pid}/stat").rsplit(b")")[1].split()[1].decode()
+                if os.readlink(f"/proc/{parent}/exe") == os.readlink(f"/proc/{pid}/exe"):
+                    continue  # a rank's own child, which tries a file first
+                held = not holds or holds in [os.readlink(f"/proc/{pid}/fd/{fd}") for fd in os.listdir(f"/proc/{pid}/fd")]
             except OSError:
                 continue
-            if wanted in variables and f"SPREAD_TEST={process.pid}".encode() in variables:
+            if held and wanted in variables and f"SPREAD_TEST={process.pid}".encode() in variables:
                 os.kill(int(pid), signal.SIGKILL)
                 return True
         time.sleep(0.005)
     return False
 
 
+def marked(command):
+    """Started so that its ranks can be told from anybody else's: sh knows its own number and then becomes mpirun."""
+    return subprocess.Popen(["sh", "-c", 'export SPREAD_TEST=$$; exec "$@"', "sh", *command], stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True)
+
+
+def times_in(folder):
+    """When each finished part there was written."""
+    names = os.listdir(folder) if os.path.isdir(folder) else []
+    return {name: os.stat(os.path.join(folder, name)).st_mtime_ns for name in names if name.endswith(".h5")}
+
+
+def check_killed_replay(tap, program, folder):
+    """A rank of a replay dies by signal 9: no report, no verdict, and mpirun says by which signal."""
+    log, report = os.path.join(folder, "long_run.h5"), os.path.join(folder, "killed.json")
+    recipe = write_recipe(os.path.join(folder, "long_run.json"), steps=4096)
+    done = program("run", recipe, "-o", log, "--backend", "golden", "--contract", "golden")
+    tap.check(done.code == 0, "a longer log to replay", done)
+    process = marked([*mpirun(2), program.path, "replay", log, "--backend", "golden", "--contract", "golden", "--threads", "1", "--json", report])
+    found = kill_one(process, 1, "replay", log)
+    out, err = process.communicate(timeout=300)
+    tap.check(found, "replay: rank 1 was there to be killed", err)
+    tap.check(process.returncode == 128 + signal.SIGKILL, "replay: a killed rank ends the run with its signal", f"exit {process.returncode}\n{err}")
+    tap.check("signal 9" in err and "verdict" not in out and not os.path.exists(report), "replay: what happened is said, and no verdict", out + err)
+
+
 def check_killed(tap, program, folder, sweep, whole):
     """A rank dies by signal 9: no result, a clear end; the same command again completes it."""
     result = os.path.join(folder, "killed.h5")
     command = [*mpirun(4), program.path, "drift", sweep, "-o", result, "--threads", "1"]
-    # sh knows its own number and then becomes mpirun: the ranks can be told from anybody else's.
-    process = subprocess.Popen(["sh", "-c", 'export SPREAD_TEST=$$; exec "$@"', "sh", *command], stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True)
+    process = marked(command)
     parts = result + ".parts"
-    while process.poll() is None and not (os.path.isdir(parts) and os.listdir(parts)):
+    while process.poll() is None and not times_in(parts):
         time.sleep(0.002)
-    found = process.poll() is None and kill_one(process, 2)
+    found = process.poll() is None and kill_one(process, 2, "drift")
     out, err = process.communicate(timeout=300)
     tap.check(found, "drift: rank 2 was there to be killed", err)
     tap.check(process.returncode != 0 and not os.path.exists(result), "drift: a killed rank fails the run", f"exit {process.returncode}\n{err}")
     tap.check("signal 9" in err, "drift: what happened is said", err)
-    left = len(os.listdir(parts)) if os.path.isdir(parts) else 0
-    again = subprocess.run(command, capture_output=True, text=True, check=False, timeout=300)
-    tap.check(again.returncode == 0, f"drift: the same command goes on from {left} parts", again.stderr)
+    left = times_in(parts)
+    again = subprocess.run([*command, "--keep-parts"], capture_output=True, text=True, check=False, timeout=300)
+    tap.check(again.returncode == 0 and left, f"drift: the same command goes on from {len(left)} parts", again.stderr)
+    now = times_in(parts)
+    tap.check(len(now) > len(left) and all(now.get(name) == when for name, when in left.items()), "drift: and computes none of them again", (left, now))
     tap.check(os.path.exists(result) and read_bytes(result) == read_bytes(whole), "drift: and its result has the bytes of an undisturbed run")
-    tap.check(not os.path.exists(parts), "drift: no parts are left")
+    done = program("drift", sweep, "-o", result)
+    tap.check(done.code == 0 and not os.path.exists(parts), "drift: no parts are left", done)
 
 
 def check_drift(tap, program, folder):
@@ -142,14 +173,30 @@ def check_without(checks, root, folder):
     recorded = os.path.join(root, "traces", "h200_k64_3layers.h5")
     os.environ.update({"OMPI_COMM_WORLD_SIZE": "4", "OMPI_COMM_WORLD_RANK": "0"})
     checks.refused("started as one of four, without MPI", ["replay", recorded], "4 processes", "no MPI")
-    checks.refused("a command that cannot be spread", ["info", recorded], "cannot be spread over 4 processes")
     for name in ("OMPI_COMM_WORLD_SIZE", "OMPI_COMM_WORLD_RANK"):
         del os.environ[name]
+
+
+def check_variables(tap, root, program):
+    """With MPI or without: how many processes there are is what Open MPI's, MPICH's or Slurm's own starter says."""
+    recorded = os.path.join(root, "traces", "h200_k64_3layers.h5")
+    cases = [
+        ({"OMPI_COMM_WORLD_SIZE": "4", "OMPI_COMM_WORLD_RANK": "0"}, 4),
+        ({"PMI_SIZE": "5", "PMI_RANK": "2"}, 5),
+        ({"PMIX_RANK": "0", "SLURM_STEP_NUM_TASKS": "3"}, 3),
+        ({"PMIX_RANK": "6"}, 7),
+        ({"OMPI_COMM_WORLD_SIZE": "1", "OMPI_COMM_WORLD_RANK": "0", "SLURM_STEP_NUM_TASKS": "3"}, 1),
+    ]
+    for variables, ranks in cases:
+        done = program("info", recorded, env={**os.environ, **variables})
+        refused = done.code == 2 and f"info: cannot be spread over {ranks} processes" in done.err
+        tap.check(done.code == 0 if ranks == 1 else refused, f"{variables}: {ranks} processes", done)
 
 
 def main():
     root, program, mpi = sys.argv[1], Program(sys.argv[2]), sys.argv[3] == "mpi"
     tap = Tap()
+    check_variables(tap, root, program)
     with tempfile.TemporaryDirectory() as folder:
         if not mpi:
             check_without(Checks(tap, program), root, folder)
@@ -158,6 +205,7 @@ def main():
             tap.skip("spread over ranks", "mpirun is not installed (openmpi-bin)")
         else:
             check_replay(tap, root, program, folder)
+            check_killed_replay(tap, program, folder)
             check_drift(tap, program, folder)
             check_refused(tap, root, program, folder)
     return tap.finish()

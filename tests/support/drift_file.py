@@ -10,7 +10,7 @@ CURVES = [
     "core_bf16_changed", "norm_relative", "norm_max_abs", "norm_differing", "norm_bf16_changed", "decay_lost_reference",
     "decay_lost_other", "nonfinite",
 ]  # fmt: skip
-GROWTH = ["level", "level_error", "exponent", "exponent_error", "rate", "rate_error", "gain"]
+GROWTH = ["level", "level_error", "exponent", "exponent_error", "rate", "rate_error", "gain", "gain_error"]
 
 
 def bytes_of(text):
@@ -34,7 +34,8 @@ def write_drift_file(path, layers=2, seeds=3, steps=64, regimes=("A_log=-4", "A_
     dims = (len(cells), seeds, layers)
     with h5py.File(path, "w") as file:
         file.attrs["format"], file.attrs["version"], file.attrs["sweep_digest"] = "gdnsim-drift", 1, "00" * 16
-        file["sweep"] = bytes_of(json.dumps({"schema": "gdnsim.drift/1", "note": "made up </script><b>"}))
+        file["sweep"] = bytes_of(json.dumps({"schema": "gdnsim.drift/1"}))
+        file["note"] = bytes_of("made up </script><b>")
         file["cells"] = bytes_of(json.dumps(cells))
         file["seeds"] = np.arange(1, 1 + seeds, dtype="u8")
         file["steps"], file["thresholds"] = points, np.array([1e-3, 1e-2], dtype="f4")

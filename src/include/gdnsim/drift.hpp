@@ -59,7 +59,7 @@ struct DriftUnit {
 
 struct DriftSweep {
   std::string where;  // the file, for messages
-  std::string note;
+  std::string note;   // for people: in the result, but no part of text and digest
   std::vector<std::string> axes;
   std::vector<DriftPair> pairs;
   std::vector<DriftStream> streams;
@@ -67,7 +67,7 @@ struct DriftSweep {
   std::vector<std::uint64_t> seeds;
   std::int64_t steps = 0, every = 1;  // states are compared after every `every`th step, and after the last
   std::vector<float> thresholds;      // ascending
-  std::string text;                   // canonical JSON: whatever decides a bit of the result, and nothing else
+  std::string text;                   // canonical JSON: whatever decides a number of the result, and nothing else
   std::string digest;                 // of the text, in hex
   int layers() const;                 // the most that a cell has
   std::vector<DriftUnit> units() const;
@@ -130,7 +130,7 @@ struct GrowthFit {
   float level_error = 0;                   // standard deviation of the curves' own levels
   float exponent = 0, exponent_error = 0;  // of the power fit, whatever the class
   float rate = 0, rate_error = 0;          // of the exponential fit, a step
-  float gain = 0;                          // of the linear fit, a step
+  float gain = 0, gain_error = 0;          // of the linear fit, a step; error NaN: an older file that has none
 };
 /// `curves`: one for each seed and layer, [points] each.
 GrowthFit fit_growth(const std::vector<std::int32_t>& points, const std::vector<std::vector<float>>& curves);
@@ -177,6 +177,7 @@ class DriftResult {
   virtual ~DriftResult() = default;
   virtual const std::string& path() const = 0;
   virtual const std::string& sweep_text() const = 0;
+  virtual const std::string& note() const = 0;  // empty: none, or an older file
   virtual const std::string& digest() const = 0;
   virtual const std::vector<std::string>& axes() const = 0;
   virtual const std::vector<DriftCellNames>& cells() const = 0;
