@@ -5,8 +5,8 @@
 
 #include "device_pool.hpp"
 #include "gdnsim/backend.hpp"
-#include "gdnsim/error.hpp"
 #include "gdnsim/order.hpp"
+#include "gdnsim/refused.hpp"
 #include "kernels.hpp"
 #include "layer.hpp"
 #include "limits.hpp"
@@ -34,8 +34,8 @@ class Cuda final : public Backend {
         norm_(held_to, poison) {
     if (!held_to.empty()) variant(held_to);
     if (held_to == "streamed" && device_.major < 9)
-      throw error("cuda: variant streamed: expected a device of sm_90 or later; found sm_", device_.major,
-                  device_.minor);
+      throw Refused("cuda: variant streamed: expected a device of sm_90 or later; found sm_" +
+                    std::to_string(device_.major) + std::to_string(device_.minor));
   }
 
   std::string name() const override { return "cuda"; }
@@ -108,7 +108,8 @@ class Cuda final : public Backend {
     for (const StepPlan& plan : args.plans)
       if (why.empty() && !launches_its_rows(args.contracts.of(plan.path), plan))
         why = "a norm whose launch had other rows than the step";
-    if (held_to_ == "resident" && !why.empty()) throw error("cuda: variant ", held_to_, ": refused because of ", why);
+    if (held_to_ == "resident" && !why.empty())
+      throw Refused("cuda: variant " + held_to_ + ": refused because of " + why);
     if (!why.empty()) return Backend::steps(args, pool, steps);
     for (const StepPlan& plan : args.plans)
       if (const std::string reason = refuses(args.contracts.of(plan.path)); !reason.empty()) throw Error(reason);

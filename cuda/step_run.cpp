@@ -4,7 +4,7 @@
 #include <array>
 
 #include "fused.hpp"
-#include "gdnsim/error.hpp"
+#include "gdnsim/refused.hpp"
 #include "norm_fast.hpp"
 #include "variants.hpp"
 #include "view.hpp"
@@ -172,7 +172,7 @@ void StepRun::check_guards(const StepJob& job) {
 
 /// Held to a variant, what it cannot run is an error.
 void StepRun::require_none(const std::string& why) const {
-  if (!why.empty()) throw error("cuda: variant ", held_to_, ": refused because of ", why);
+  if (!why.empty()) throw Refused("cuda: variant " + held_to_ + ": refused because of " + why);
 }
 
 /// The fastest kernels that can run the contract and need not write what only the plain ones do.

@@ -34,6 +34,11 @@ CLI::IsMember among(const Value (&all)[n]) {
   return CLI::IsMember(names);
 }
 
+/// Refuses `name` together with options that would have no say then.
+void exclude(CLI::App& command, const std::string& name, std::initializer_list<const char*> others) {
+  for (const char* other : others) command.get_option(name)->excludes(command.get_option(other));
+}
+
 void print(const Options& options, const std::string& text, const nlohmann::ordered_json& json) {
   if (!options.output.json_on_stdout()) std::cout << text << std::flush;
   options.output.write_json(json);
@@ -73,7 +78,7 @@ int run(const Options& options) {
   }
   const std::vector<MutationResult> results = run_mutations(check, options.mutate);
   print(options, check_text(results), to_json(results));
-  return std::ranges::all_of(results, &MutationResult::caught) ? kMatch : kDiverged;
+  return exit_code(results);
 }
 
 }  // namespace
@@ -116,6 +121,9 @@ void add_check(CLI::App& root, Job& job) {
   add_trace_option(*command, options->trace);
   options->slice.add_to(*command, false);
   options->output.add_to(*command);
+  exclude(*command, "FILE",
+          {"--contract", "--stage", "--battery", "--shape", "--state", "--reduced", "--kernel", "--mutate"});
+  exclude(*command, "--mutate", {"--stage", "--battery"});
   command->callback([options, &job] { job = [options] { return run(*options); }; });
 }
 

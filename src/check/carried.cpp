@@ -8,6 +8,9 @@ namespace gdnsim {
 namespace {
 
 constexpr int kRows = 6;
+constexpr int kDrafts = 3;
+constexpr int kMostRows = kRows * (kDrafts + 1);  // of a window of battery L1
+constexpr int kRepeats = 50;
 constexpr int kMostSteps = 64;          // of a window
 constexpr std::int32_t kUntouched = 1;  // a block that no row has
 
@@ -18,9 +21,10 @@ struct Steps {
   std::vector<std::vector<Look>> looks;
   CheckBatch last;
 
-  Steps(const StepScene& scene, int first, int count) {
+  /// `only`: the number of the one row that there is; -1: rows 0 to `rows` - 1.
+  Steps(const StepScene& scene, int first, int count, int rows = kRows, int only = -1) {
     for (int step = first; step < first + count; ++step) {
-      last = rows_of(step);
+      last = rows_of(step, rows, only);
       StepPlan& plan = plans.emplace_back(scene.plan(last));
       plan.step = step;
       scene.gather(last, inputs.emplace_back());
@@ -29,13 +33,15 @@ struct Steps {
   }
 
   static std::int32_t block_of(int number) { return StepScene::first_free() + number; }
+  /// The number of the row at this place.
+  static int number_at(int row, int step, int rows) { return (row + step) % rows; }
 
  private:
   /// A block meets contents that are all wild or none of them: a NaN in a state is there for good.
-  static CheckBatch rows_of(int step) {
+  static CheckBatch rows_of(int step, int rows, int only) {
     CheckBatch batch;
-    for (int row = 0; row < kRows; ++row) {
-      const int number = (row + step) % kRows;
+    for (int row = 0; row < rows; ++row) {
+      const int number = only < 0 ? number_at(row, step, rows) : only;
       const bool active = (number + step) % 5 != 4;
       batch.content.push_back(active ? 4 * ((number + 3 * step) % (StepScene::kContents / 4)) + number % 4 : -1);
       batch.block.push_back(active ? block_of(number) : -1);
@@ -44,11 +50,11 @@ struct Steps {
   }
 };
 
-std::vector<WindowStep> asked(std::size_t steps, const Model& model) {
-  std::vector<WindowStep> results(steps);
+std::vector<WindowStep> asked(const Steps& steps, const Model& model) {
+  std::vector<WindowStep> results(steps.plans.size());
   for (WindowStep& each : results) {
     each.outputs.want = kStepOutputs;
-    fill_with_ones(each.outputs, model, kRows);
+    fill_with_ones(each.outputs, model, steps.last.rows());
   }
   return results;
 }
@@ -56,19 +62,63 @@ std::vector<WindowStep> asked(std::size_t steps, const Model& model) {
 class CarriedBatteries {
  public:
   CarriedBatteries(const Subject& subject, std::vector<Gate>& gates)
-      : subject_(subject), gates_(gates), scene_(check_model(subject.options), kRows * (kDrafts + 1)) {
-    for (Backend* backend : {subject.poisoned, subject.reference.get()}) backend->prepare(scene_.stream(), {0});
+      : subject_(subject), gates_(gates), scene_(check_model(subject.options), kMostRows) {
+    for (Backend* backend : {subject.backend, subject.poisoned, subject.reference.get()})
+      backend->prepare(scene_.stream(), {0});
+  }
+
+  /// One window again and again.
+  void repeats() {
+    StageTallies tallies(subject_, Battery::L0, "50 repeats of a window", scene_.model());
+    const Steps steps(scene_, 0, longest());
+    const auto first_pool = started(*subject_.backend), pool = started(*subject_.backend);
+    const std::vector<WindowStep> first = run(*subject_.backend, *first_pool, steps, false);
+    for (int repeat = 1; repeat < kRepeats; ++repeat) {
+      start(*pool);
+      const auto again = run(repeat % 2 == 0 ? *subject_.backend : *subject_.poisoned, *pool, steps, false);
+      const std::string between = "repeats 1 and " + std::to_string(repeat + 1);
+      for (std::size_t i = 0; i < first.size(); ++i) compare_step(steps, i, first[i], again[i], between, tallies);
+      tallies.compare_pools(*first_pool, *pool, steps.last, between);
+    }
+    tallies.count_launches(kRepeats);
+    tallies.finish(gates_);
+  }
+
+  /// Each row in a window of its own, and among others.
+  void invariance() {
+    StageTallies tallies(subject_, Battery::L1, "windows of other row counts", scene_.model());
+    const auto alone_pool = started(*subject_.backend), pool = started(*subject_.backend);
+    const int count = std::min(longest(), 16);
+    std::vector<std::vector<WindowStep>> alone;
+    for (int number = 0; number < kMostRows; ++number)
+      alone.push_back(run(*subject_.backend, *alone_pool, Steps(scene_, 0, count, 1, number), false));
+    for (const int rows : {2, 3, 5, 8, 17, kMostRows}) {
+      start(*pool);
+      const Steps steps(scene_, 0, count, rows);
+      const auto got = run(*subject_.poisoned, *pool, steps, false);
+      const std::string between = "1 and " + std::to_string(rows) + " rows";
+      for (int i = 0; i < count * rows; ++i) {
+        const int step = i / rows, row = i % rows, number = Steps::number_at(row, step, rows);
+        tallies.compare_outputs(alone[static_cast<std::size_t>(number)][static_cast<std::size_t>(step)].outputs, 0,
+                                got[static_cast<std::size_t>(step)].outputs, static_cast<std::size_t>(row), between);
+      }
+      for (int number = 0; number < rows; ++number)
+        tallies.compare_block(keep_block(*alone_pool, Steps::block_of(number)), *pool, Steps::block_of(number),
+                              static_cast<std::size_t>(number), between);
+      tallies.count_launches(1);
+    }
+    tallies.finish(gates_);
   }
 
   /// As many steps at once as the backend likes, then a few more; golden takes them one by one.
   void windows() {
-    const int longest = std::clamp(subject_.poisoned->steps_at_once(scene_.model()), 3, kMostSteps);
     StageTallies tallies(subject_, Battery::L2, "windows of steps", scene_.model());
     const auto want = started(*subject_.reference), got = started(*subject_.poisoned);
-    for (const Steps& steps : {Steps(scene_, 0, longest), Steps(scene_, longest, 7)}) {
+    for (const Steps& steps : {Steps(scene_, 0, longest()), Steps(scene_, longest(), 7)}) {
       const std::vector<WindowStep> ours = run(*subject_.poisoned, *got, steps, false),
                                     theirs = run(*subject_.reference, *want, steps, true);
-      for (std::size_t i = 0; i < ours.size(); ++i) compare_step(steps, i, theirs[i], ours[i], tallies);
+      for (std::size_t i = 0; i < ours.size(); ++i)
+        compare_step(steps, i, theirs[i], ours[i], subject_.against(), tallies);
       tallies.compare_pools(*want, *got, steps.last, subject_.against());
       tallies.count_launches(ours.size());
     }
@@ -80,8 +130,9 @@ class CarriedBatteries {
   void launches() {
     const Contract& contract = subject_.options.contract;
     const bool rounds = scene_.model().state_dtype != DType::f32 || contract.state_store == StateStore::bf16;
-    if (rounds && subject_.is_reference_norm())  // whatever the CPU level
-      return skip_reference(subject_, "launches of candidates", scene_.model(), gates_);
+    if (rounds && subject_.is_reference_norm())
+      return skip_reference(subject_, "launches of candidates", scene_.model(), gates_,
+                            "where stores round, golden runs such launches on its plain code at every CPU level");
     StageTallies tallies(subject_, Battery::L2, "launches of candidates", scene_.model());
     const auto want = started(*subject_.reference), got = started(*subject_.poisoned);
     CheckBatch batch;
@@ -98,20 +149,23 @@ class CarriedBatteries {
   }
 
  private:
-  static constexpr int kDrafts = 3;
+  int longest() const { return std::clamp(subject_.poisoned->steps_at_once(scene_.model()), 3, kMostSteps); }
 
   /// A fresh pool whose rows' blocks hold what contents start from.
   std::unique_ptr<Pool> started(Backend& backend) const {
     auto pool = scene_.make_pool(backend);
-    CheckBatch all;
-    for (int number = 0; number < kRows * (kDrafts + 1); ++number)
-      all.content.push_back(number), all.block.push_back(Steps::block_of(number));
-    scene_.place(all, *pool);
+    start(*pool);
     return pool;
+  }
+  void start(Pool& pool) const {
+    CheckBatch all;
+    for (int number = 0; number < kMostRows; ++number)
+      all.content.push_back(number), all.block.push_back(Steps::block_of(number));
+    scene_.place(all, pool);
   }
 
   std::vector<WindowStep> run(Backend& backend, Pool& pool, const Steps& steps, bool one_by_one) const {
-    std::vector<WindowStep> results = asked(steps.plans.size(), scene_.model());
+    std::vector<WindowStep> results = asked(steps, scene_.model());
     const ContractSet contracts{subject_.options.contract, subject_.options.contract};
     const std::size_t each = one_by_one ? 1 : results.size();
     for (std::size_t i = 0; i < results.size(); i += each)
@@ -122,8 +176,8 @@ class CarriedBatteries {
   }
 
   void compare_step(const Steps& steps, std::size_t i, const WindowStep& want, const WindowStep& got,
-                    StageTallies& tallies) const {
-    const std::string between = subject_.against() + ", step " + std::to_string(steps.plans[i].step);
+                    const std::string& sides, StageTallies& tallies) const {
+    const std::string between = sides + ", step " + std::to_string(steps.plans[i].step);
     for (std::size_t row = 0; row < kRows; ++row) tallies.compare_outputs(want.outputs, row, got.outputs, row, between);
     for (std::size_t look = 0; look < want.kept.size(); ++look) {
       const auto& block = steps.plans[i].block;
@@ -211,17 +265,24 @@ void check_pool(const Subject& subject, std::vector<Gate>& gates) {
 }  // namespace
 
 void check_carried(const Subject& subject, std::vector<Gate>& gates) {
-  const Model model = check_model(subject.options);
+  const CheckOptions& options = subject.options;
+  const Model model = check_model(options);
   const bool any = std::ranges::any_of(kStepStages, [&](CheckStage stage) { return subject.has(stage); });
-  if (!subject.has(Battery::L2) || !any) return;
-  subject.begin("L2 of several steps");
-  if (std::ranges::any_of(kStateStages, [&](CheckStage stage) { return subject.has(stage); }))
-    check_pool(subject, gates);
-  if (!undefined_because(subject.options.contract, model).empty()) return;  // check_steps has said so
-  if (subject.is_reference_step()) return skip_reference(subject, "windows of steps", model, gates);
+  const bool state = std::ranges::any_of(kStateStages, [&](CheckStage stage) { return subject.has(stage); });
+  if (!any || !(subject.has(Battery::L0) || subject.has(Battery::L1) || subject.has(Battery::L2))) return;
+  subject.begin("several steps");
+  if (subject.has(Battery::L2) && state && !options.is_held()) check_pool(subject, gates);  // no kernel's own
+  if (!undefined_because(options.contract, model).empty()) return;                          // check_steps has said so
   CarriedBatteries batteries(subject, gates);
-  attempt(subject, Battery::L2, "windows of steps", model, gates, [&] { batteries.windows(); });
-  attempt(subject, Battery::L2, "launches of candidates", model, gates, [&] { batteries.launches(); });
+  const auto ask = [&](Battery battery, const std::string& name, void (CarriedBatteries::*run)()) {
+    if (subject.has(battery)) attempt(options, battery, name, model, gates, [&] { (batteries.*run)(); });
+  };
+  ask(Battery::L0, "50 repeats of a window", &CarriedBatteries::repeats);
+  ask(Battery::L1, "windows of other row counts", &CarriedBatteries::invariance);
+  if (subject.has(Battery::L2) && subject.is_reference_step())
+    return skip_reference(subject, "windows of steps", model, gates);
+  ask(Battery::L2, "windows of steps", &CarriedBatteries::windows);
+  if (subject.not_by_steps().empty()) ask(Battery::L2, "launches of candidates", &CarriedBatteries::launches);
 }
 
 }  // namespace gdnsim

@@ -5,6 +5,7 @@
 #include "core/forwarding_backend.hpp"
 #include "gdnsim/check.hpp"
 #include "gdnsim/contract.hpp"
+#include "gdnsim/error.hpp"
 
 namespace gdnsim {
 namespace {
@@ -24,6 +25,7 @@ class Mutant final : public ForwardingBackend {
     if (is("tiled") && rows > 66) reorder(contract.norm_dot);
     if (is("taps")) contract.conv_taps = ConvTaps::newest_first;
     backend_.step({args.layer, args.plan, args.inputs, contract}, pool, outputs);
+    if (is("beyond")) throw error("a kernel wrote beyond core_out, 0 bytes behind");
     if (now_and_then("step-noise")) flip(outputs[Tap::core_out], 0);
     if (now_and_then("conv-noise")) flip(outputs[Tap::conv_out], 0);
     if (is("late-row") && rows > 100) flip(outputs[Tap::core_out], 97 * shape_of(Tap::core_out, pool.model()).bytes());

@@ -1,6 +1,7 @@
 // Planted faults: what the batteries must find, and the gate that must find it.
 #include <algorithm>
 #include <array>
+#include <map>
 
 #include "gdnsim/check.hpp"
 #include "gdnsim/error.hpp"
@@ -49,11 +50,31 @@ constexpr std::array kMutations{
              CheckStage::recurrent, Battery::L2, "launches of candidates"},
     Mutation{"fresh-pool", "a new pool's last block is not zeros", CheckStage::recurrent, Battery::L2,
              "blocks written, copied, zeroed"},
+    Mutation{"beyond", "a kernel writes beyond an output, which the backend notices and says", CheckStage::recurrent,
+             Battery::L2, "against golden"},
 };
+
+/// The control: the backend in the same wrapping, with nothing spoiled.
+constexpr Mutation kNothing{"nothing", "nothing is changed", CheckStage::recurrent, Battery::L2, ""};
+
+std::vector<Gate> gates_with(const Mutation& planted, const Mutation& asked, CheckOptions options) {
+  options.stages = {asked.stage}, options.batteries = {asked.battery}, options.mutation = &planted;
+  std::vector<Gate> gates = run_check(options).gates;
+  std::erase_if(gates, [&](const Gate& gate) { return gate.stage != asked.stage || gate.battery != asked.battery; });
+  return gates;
+}
+
+std::vector<Gate> named(std::vector<Gate> gates, std::string_view name) {
+  std::erase_if(gates, [name](const Gate& gate) { return gate.name.find(name) == std::string::npos; });
+  return gates;
+}
+
+bool is_violated(const Gate& gate) { return gate.verdict == Gate::Verdict::violated; }
 
 }  // namespace
 
 std::span<const Mutation> mutations() { return kMutations; }
+const Mutation& no_mutation() { return kNothing; }
 
 const Mutation& mutation(std::string_view name) {
   std::string names;
@@ -64,22 +85,36 @@ const Mutation& mutation(std::string_view name) {
   throw error("--mutate: expected all", names, "; found '", name, "'");
 }
 
+bool MutationResult::asked() const {
+  return std::ranges::any_of(gates, [](const Gate& gate) { return gate.verdict != Gate::Verdict::skipped; });
+}
+
 bool MutationResult::caught() const {
-  return std::ranges::any_of(gates, [](const Gate& gate) { return gate.verdict == Gate::Verdict::violated; });
+  const auto without = [this](const Gate& gate) {
+    return std::ranges::any_of(control, [&](const Gate& other) {
+      return is_violated(other) && other.name == gate.name && other.shape == gate.shape && other.kernel == gate.kernel;
+    });
+  };
+  return std::ranges::any_of(gates, [&](const Gate& gate) { return is_violated(gate) && !without(gate); });
+}
+
+int exit_code(const std::vector<MutationResult>& results) {
+  const auto missed = [](const MutationResult& result) { return result.asked() && !result.caught(); };
+  if (std::ranges::any_of(results, missed)) return 1;
+  return std::ranges::any_of(results, &MutationResult::caught) ? 0 : 2;
 }
 
 std::vector<MutationResult> run_mutations(const CheckOptions& options, const std::string& which) {
   std::vector<MutationResult> results;
+  std::map<std::pair<CheckStage, Battery>, std::vector<Gate>> controls;
   for (const Mutation& each : kMutations) {
     if (which != "all" && &each != &mutation(which)) continue;
-    CheckOptions planted = options;
-    planted.stages = {each.stage}, planted.batteries = {each.battery};
-    planted.mutation = &each;
-    MutationResult& result = results.emplace_back();
-    result.mutation = &each;
-    for (Gate& gate : run_check(planted).gates)
-      if (gate.stage == each.stage && gate.battery == each.battery && gate.name.starts_with(each.gate))
-        result.gates.push_back(std::move(gate));
+    MutationResult& result =
+        results.emplace_back(MutationResult{&each, named(gates_with(each, each, options), each.gate), {}});
+    if (std::ranges::none_of(result.gates, is_violated)) continue;
+    std::vector<Gate>& control = controls[{each.stage, each.battery}];
+    if (control.empty()) control = gates_with(kNothing, each, options);
+    result.control = named(control, each.gate);
   }
   return results;
 }

@@ -108,8 +108,9 @@ void NormBatteries::parts() {
   const std::string among = std::to_string(rows) + " rows";
   for (std::int64_t size : {std::int64_t{1}, std::int64_t{7}, std::int64_t{4097}, rows / 4, rows / 2}) {
     if (size < 1 || size >= rows) continue;
-    Tally tally(stage_, Battery::L1, "parts of " + std::to_string(size) + " of " + among, describe(spec_));
     const std::int64_t launches = (rows + size - 1) / size, each = (launches + kMostLaunches - 1) / kMostLaunches;
+    const std::string some = each == 1 ? "" : std::to_string((launches + each - 1) / each) + " ";
+    Tally tally(stage_, Battery::L1, some + "parts of " + std::to_string(size) + " of " + among, describe(spec_));
     for (std::int64_t launch = 0; launch < launches; launch += each)
       compare_part(tally, launch * size, std::min(size, rows - launch * size));
     if (tally.differs())  // the first rows of the full batch, in batches of one size and the next

@@ -8,7 +8,8 @@ namespace {
 /// A gate for each norm that the contract leaves undefined, so that nothing goes missing in silence.
 bool is_defined(const Subject& subject, CheckStage stage, const NormSpec& spec, std::vector<Gate>& gates) {
   const std::string why = undefined_because(subject.options.contract, spec);
-  if (!why.empty()) gates.push_back(skipped_gate(stage, subject.options.batteries.front(), "any", describe(spec), why));
+  if (!why.empty())
+    gates.push_back(skipped_gate(stage, subject.options.batteries.front(), "every battery", describe(spec), why));
   return why.empty();
 }
 

@@ -40,7 +40,7 @@ std::string figure_of(const Gate& gate) {
   if (gate.seconds)
     return form("%.1f us", 1e6 * *gate.seconds) +
            (gate.of_memory ? form(", %.0f%% of peak", 100 * *gate.of_memory) : "");
-  if (gate.verdict == Gate::Verdict::skipped) return "-";
+  if (gate.compared == 0) return "-";
   return grouped(gate.differing) + " differ, max_abs " + form("%.3g", gate.max_abs);
 }
 
@@ -67,7 +67,9 @@ std::string violation_text(const Gate& gate) {
     return text.str();
   }
   if (!gate.first) {
-    text << ": " << gate.note << ", found " << form("%.6f", gate.correctly_rounded.value_or(0)) << "\n";
+    text << ": " << gate.note;
+    if (gate.correctly_rounded) text << ", found " << form("%.6f", *gate.correctly_rounded);
+    text << "\n";
     return text.str();
   }
   const Violation& v = *gate.first;
@@ -120,6 +122,19 @@ Json gates_json(const std::vector<Gate>& gates) {
   return list;
 }
 
+/// Kernels all of whose gates were skipped.
+std::vector<std::string> unexamined(const std::vector<Gate>& gates) {
+  std::vector<std::string> kernels;
+  for (const Gate& gate : gates) {
+    const bool ran = std::ranges::any_of(gates, [&](const Gate& other) {
+      return other.kernel == gate.kernel && other.verdict != Gate::Verdict::skipped;
+    });
+    if (!gate.kernel.empty() && !ran && std::ranges::find(kernels, gate.kernel) == kernels.end())
+      kernels.push_back(gate.kernel);
+  }
+  return kernels;
+}
+
 std::string verdict_word(int exit_code) {
   return exit_code == 0 ? "match" : exit_code == 1 ? "diverged" : "inconclusive";
 }
@@ -154,8 +169,10 @@ std::string check_text(const CheckReport& report) {
     if (gate.verdict == Verdict::violated || gate.verdict == Verdict::empty) text += violation_text(gate);
     if (gate.verdict == Verdict::skipped)
       text += "skipped: " + std::string(name_of(gate.stage)) + ", " + std::string(name_of(gate.battery)) + ", " +
-              gate.name + ": " + gate.note + "\n";
+              gate.name + (gate.kernel.empty() ? "" : ", kernel " + gate.kernel) + ": " + gate.note + "\n";
   }
+  for (const std::string& kernel : unexamined(report.gates))
+    text += "kernel " + kernel + ": no step of it was examined\n";
   std::uint64_t differing = 0;
   for (const Gate& gate : report.gates) differing += gate.differing;
   return text + "verdict: " + verdict_word(report.exit_code()) + ", gates held " +
@@ -168,38 +185,36 @@ std::string check_text(const CheckReport& report) {
 
 std::string check_text(const std::vector<MutationResult>& results) {
   std::string text;
-  std::size_t caught = 0;
   for (const MutationResult& result : results) {
     const Mutation& m = *result.mutation;
-    caught += result.caught();
-    text += std::string(result.caught() ? "caught   " : "MISSED   ") + padded(std::string(m.name), 15) +
-            std::string(m.what) + "\n";
-    for (const Gate& gate : result.gates)
-      if (gate.verdict == Gate::Verdict::violated) {
-        text += "         " + violation_text(gate);
-        break;
-      }
+    const std::string found = result.caught() ? "caught" : result.asked() ? "MISSED" : "not asked";
+    text += padded(found, 11) + padded(std::string(m.name), 15) + std::string(m.what) + "\n";
+    const auto violated = std::ranges::find(result.gates, Gate::Verdict::violated, &Gate::verdict);
+    if (violated == result.gates.end()) continue;
+    text += (result.caught() ? "           " : "           without the fault too: ") + violation_text(*violated);
   }
-  return text + "verdict: " + (caught == results.size() ? "match" : "diverged") + ", planted " +
-         std::to_string(results.size()) + ", caught " + std::to_string(caught) + "\n";
+  const auto caught = std::ranges::count_if(results, &MutationResult::caught);
+  const auto asked = std::ranges::count_if(results, &MutationResult::asked);
+  return text + "verdict: " + verdict_word(exit_code(results)) + ", planted " + std::to_string(results.size()) +
+         ", caught " + std::to_string(caught) + ", not asked " +
+         std::to_string(static_cast<std::ptrdiff_t>(results.size()) - asked) + "\n";
 }
 
 Json to_json(const std::vector<MutationResult>& results) {
   Json list = Json::array();
-  bool all = true;
   for (const MutationResult& result : results) {
     const Mutation& m = *result.mutation;
-    all &= result.caught();
     list.push_back({{"name", m.name},
                     {"what", m.what},
                     {"stage", name_of(m.stage)},
                     {"battery", name_of(m.battery)},
+                    {"asked", result.asked()},
                     {"caught", result.caught()},
                     {"gates", gates_json(result.gates)}});
   }
   return {{"schema", "gdnsim.check-mutations/1"},
           {"version", version()},
-          {"verdict", verdict_word(all ? 0 : 1)},
+          {"verdict", verdict_word(exit_code(results))},
           {"mutations", list}};
 }
 

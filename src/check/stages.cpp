@@ -2,7 +2,7 @@
 
 #include <algorithm>
 
-#include "gdnsim/error.hpp"
+#include "gdnsim/refused.hpp"
 #include "gdnsim/report.hpp"
 
 namespace gdnsim {
@@ -14,6 +14,12 @@ Bytes row_of(const StepOutputs& outputs, Tap tap, const TapShape& shape, std::si
   if (outputs[tap].size() < (row + 1) * bytes) return Bytes(bytes, std::byte{0xFF});
   const auto from = outputs[tap].begin() + static_cast<std::ptrdiff_t>(row * bytes);
   return Bytes(from, from + static_cast<std::ptrdiff_t>(bytes));
+}
+
+/// Words that were asked for; ones behind those that the backend gave.
+Bytes filled(Bytes words, std::size_t bytes) {
+  words.resize(bytes, std::byte{0xFF});
+  return words;
 }
 
 }  // namespace
@@ -55,7 +61,10 @@ void StageTallies::compare_pools(const Pool& want, const Pool& got, const CheckB
 
 void StageTallies::compare_kept(const KeptBlock& want, const KeptBlock& got, std::size_t row,
                                 const std::string& between) {
-  if (!got.recurrent.empty()) compare_words_of(want, got, row, between);
+  if (!want.recurrent.empty()) {  // words were asked for
+    compare(Tap::state, want.recurrent, filled(got.recurrent, want.recurrent.size()), row, between);
+    compare(Tap::conv_state, want.conv, filled(got.conv, want.conv.size()), row, between);
+  }
   const auto digests = [&](Tap tap, std::vector<std::uint64_t> ours, std::vector<std::uint64_t> theirs) {
     ours.resize(theirs.size());
     const TapShape shape{DType::f32, static_cast<std::int64_t>(theirs.size()), 2};
@@ -98,21 +107,30 @@ void StageTallies::finish(std::vector<Gate>& gates) const {
   for (const Tally& tally : tallies_) gates.push_back(tally.finish());
 }
 
-void skip_reference(const Subject& subject, const std::string& name, const Model& model, std::vector<Gate>& gates) {
-  for (CheckStage stage : kStepStages)
-    if (subject.has(stage))
-      gates.push_back(skipped_gate(stage, Battery::L2, name, describe(model),
-                                   "golden's plain code is what the others are compared with"));
+void StageTallies::note(const std::string& note) {
+  for (Tally& tally : tallies_) tally.note(note);
 }
 
-void attempt(const Subject& subject, Battery battery, const std::string& name, const Model& model,
+void skip_reference(const Subject& subject, const std::string& name, const Model& model, std::vector<Gate>& gates,
+                    const std::string& why) {
+  for (CheckStage stage : kStepStages)
+    if (subject.has(stage)) gates.push_back(skipped_gate(stage, Battery::L2, name, describe(model), why));
+}
+
+void attempt(const CheckOptions& options, Battery battery, const std::string& name, const Model& model,
              std::vector<Gate>& gates, const std::function<void()>& run) {
-  if (!subject.options.is_held()) return run();
+  const auto say = [&](Gate::Verdict verdict, const std::string& why) {
+    for (CheckStage stage : kStepStages)
+      if (std::ranges::find(options.stages, stage) != options.stages.end())
+        gates.push_back(skipped_gate(stage, battery, name, describe(model), why)), gates.back().verdict = verdict;
+  };
   try {
     run();
-  } catch (const Error& refused) {
-    for (CheckStage stage : kStepStages)
-      if (subject.has(stage)) gates.push_back(skipped_gate(stage, battery, name, describe(model), refused.what()));
+  } catch (const Refused& why) {
+    if (!options.is_held()) throw;
+    say(Gate::Verdict::skipped, why.what());
+  } catch (const Error& found) {
+    say(Gate::Verdict::violated, found.what());
   }
 }
 

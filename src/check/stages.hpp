@@ -20,10 +20,11 @@ class StageTallies {
                      const std::string& between);
   /// Every block of two pools: those of the launch's rows by their row, then what no row may have touched.
   void compare_pools(const Pool& want, const Pool& got, const CheckBatch& batch, const std::string& between);
-  /// A block that the backend kept itself: its digests, and its words when it has some.
+  /// A block that the backend kept itself: its digests, and its words where `want` has some.
   void compare_kept(const KeptBlock& want, const KeptBlock& got, std::size_t row, const std::string& between);
 
   void count_launches(std::uint64_t launches);
+  void note(const std::string& note);
   std::vector<Tally>& tallies() { return tallies_; }
   void finish(std::vector<Gate>& gates) const;
 
@@ -40,6 +41,7 @@ class StageTallies {
 };
 
 /// Golden's plain code is not compared with itself: a gate that says so for each stage.
-void skip_reference(const Subject& subject, const std::string& name, const Model& model, std::vector<Gate>& gates);
+void skip_reference(const Subject& subject, const std::string& name, const Model& model, std::vector<Gate>& gates,
+                    const std::string& why = "golden's plain code is what the others are compared with");
 
 }  // namespace gdnsim

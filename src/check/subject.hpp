@@ -19,6 +19,10 @@ struct Subject {
   bool is_reference_step() const {
     return is_reference_norm() && (options.on.cpu_level == "plain" || options.kernel == "plain");
   }
+  /// Why a step by itself says nothing of the kernel that is examined; empty where it does.
+  std::string not_by_steps() const {
+    return options.kernel == "resident" ? "it runs windows of steps; a step by itself is run by fused" : "";
+  }
   /// The two sides of battery L2.
   std::string against() const {
     return backend->name() == "golden" ? "plain golden and golden" : "golden and " + backend->name();
@@ -39,8 +43,9 @@ Model check_model(const CheckOptions& options);
 /// A small one with a shorter conv, whose numbers divide nothing where the contract is defined for that.
 Model other_model(const CheckOptions& options);
 
-/// Runs one battery. Where the backend is held to one row of its table, what that refuses becomes a gate which says so.
-void attempt(const Subject& subject, Battery battery, const std::string& name, const Model& model,
+/// Runs one battery of a step. Where the backend is held to one row of its table, what that refuses becomes skipped
+/// gates which say so; any other Error is a finding of the backend's own, and violated gates.
+void attempt(const CheckOptions& options, Battery battery, const std::string& name, const Model& model,
              std::vector<Gate>& gates, const std::function<void()>& run);
 
 /// One launch at a time; what goes on from step to step; the norms by themselves; times.

@@ -10,7 +10,7 @@
 #include <optional>
 #include <sstream>
 
-#include "gdnsim/error.hpp"
+#include "gdnsim/refused.hpp"
 
 namespace gdnsim {
 namespace {
@@ -388,7 +388,7 @@ std::string undefined_because(const Contract& contract, const Model& model) {
 
 void require_defined(const Contract& contract, const Model& model) {
   const std::string reason = undefined_because(contract, model);
-  if (!reason.empty()) throw Error(reason);
+  if (!reason.empty()) throw Refused(reason);
 }
 
 }  // namespace gdnsim

@@ -1,8 +1,8 @@
 #include "gdnsim/norm.hpp"
 
 #include "gdnsim/backend.hpp"
-#include "gdnsim/error.hpp"
 #include "gdnsim/order.hpp"
+#include "gdnsim/refused.hpp"
 
 namespace gdnsim {
 namespace {
@@ -49,7 +49,7 @@ void require_defined(const NormArgs& args) {
   require_bytes("x", args.x.size(), args.rows * spec.width, spec.act);
   require_bytes("z", args.z.size(), spec.gated ? args.rows * spec.width : 0, spec.act);
   require_bytes("weight", args.weight.size(), spec.width, spec.act);
-  if (const std::string reason = undefined_because(args.contract, spec); !reason.empty()) throw Error(reason);
+  if (const std::string reason = undefined_because(args.contract, spec); !reason.empty()) throw Refused(reason);
 }
 
 void Backend::norm(const NormArgs&, NormOutputs&) { throw error(name(), ": has no norm by itself"); }

@@ -94,7 +94,7 @@ def check_nothing(tap, checks):
 
 def check_mutations(tap, checks):
     arguments = [*QUICK, "--mutate", "offset-zero"]
-    done = checks.ends("a planted fault is caught", arguments, 0, "match, planted 1, caught 1")
+    done = checks.ends("a planted fault is caught", arguments, 0, "match, planted 1, caught 1, not asked 0")
     tap.check(
         "violated: gated-norm, L2, against golden" in done.out and "0x0000 (0) and 0x8000 (-0)" in done.out.replace(
             "0x8000 (-0) and 0x0000 (0)", "0x0000 (0) and 0x8000 (-0)"
@@ -104,7 +104,14 @@ def check_mutations(tap, checks):
     )
     done = checks.program(*arguments, "--json", "-")
     found = schema.checked(done.out)["mutations"]
-    tap.check([(m["name"], m["caught"]) for m in found] == [("offset-zero", True)], "the JSON says the same", found)
+    tap.check(
+        [(m["name"], m["asked"], m["caught"]) for m in found] == [("offset-zero", True, True)], "the JSON says the same", found
+    )
+    arguments = [*QUICK, "--mutate", "by-batch", "--contract", TILED]
+    checks.ends("one that is there without the fault is not", arguments, 1, "diverged, planted 1, caught 0, not asked 0")
+    arguments = [*QUICK, "--mutate", "root", "--contract", "triton-sm90"]
+    done = checks.ends("one of a norm that the contract has not", arguments, 2, "inconclusive, planted 1, caught 0, not asked 1")
+    tap.check("MISSED" not in done.out, "is not asked", done.out)
 
 
 def check_files(tap, checks, folder):
@@ -157,6 +164,11 @@ def check_refused(checks):
     checks.refused("a contract that is none", ["check", "--contract", "banana"], "'banana'")
     checks.refused("a file that is none", ["check", "missing.h5"], "missing.h5")
     checks.refused("steps of no file", ["check", "--steps", "0:1"], "need a FILE")
+    for option in ["--stage=conv", "--battery=L0", "--contract=golden", "--shape=tp1", "--state=f32", "--kernel=own", "--reduced",
+                   "--mutate=all"]:
+        checks.refused(f"{option} of a file", ["check", "my.h5", option], "FILE", option.split("=")[0])
+    for option in ["--stage=conv", "--battery=L0"]:
+        checks.refused(f"{option} of a fault", [*QUICK, "--mutate", "taps", option], "--mutate", option.split("=")[0])
 
 
 def main():

@@ -3,8 +3,9 @@
 #include <doctest/doctest.h>
 
 #include <gdnsim/check.hpp>
-#include <gdnsim/error.hpp>
+#include <gdnsim/refused.hpp>
 
+#include <algorithm>
 #include <bit>
 #include <cmath>
 #include <set>
@@ -12,6 +13,7 @@
 
 #include "check/gate.hpp"
 #include "check/norm_share.hpp"
+#include "check/stages.hpp"
 #include "check/subject.hpp"
 #include "gdnsim/arith.hpp"
 
@@ -68,6 +70,8 @@ TEST_CASE("check: every row of the table is examined, and one that is asked for"
       kernels.insert(gate.kernel);
   CHECK(kernels.size() == golden_kernels().size());  // all but plain, and the backend's own choice
   CHECK(kernels.contains(""));
+  for (const Gate& gate : all.gates) CHECK((gate.kernel.empty() || gate.name != "blocks written, copied, zeroed"));
+  CHECK(check_text(all).find("kernel plain: no step of it was examined\n") != std::string::npos);
   options.kernel = golden_kernels().back();
   for (const Gate& gate : run_check(options).gates) CHECK(gate.kernel == golden_kernels().back());
   options.kernel = "banana";
@@ -103,6 +107,8 @@ TEST_CASE("check: the hf convention rounds 0.655 of a gated norm correctly, and 
   const Gate& gate = gate_of(report, CheckStage::gated_norm, Battery::accuracy, "2048 rows");
   CHECK(*gate.correctly_rounded == doctest::Approx(0.655).epsilon(0.01));
   CHECK(gate.verdict == Gate::Verdict::held);
+  const NormSpec spec{128, DType::bf16, true, NormGate::silu, 1e-6f, 0};
+  CHECK(expected_share(spec, contract_preset("golden"), gate.compared).low > *gate.correctly_rounded);
 }
 
 TEST_CASE("check: every planted fault is found by the gate named for it, and by nothing without it") {
@@ -111,8 +117,115 @@ TEST_CASE("check: every planted fault is found by the gate named for it, and by 
     CHECK(!result.gates.empty());
     CHECK(result.caught());
   }
-  CHECK(mutations().size() >= 22);
+  CHECK(mutations().size() >= 23);
   CHECK_THROWS_WITH_AS(mutation("banana"), doctest::Contains("found 'banana'"), Error);
+}
+
+TEST_CASE("check: where nothing is spoiled no gate is violated") {
+  CheckOptions options = reduced("golden");
+  options.mutation = &no_mutation();
+  const CheckReport report = run_check(options);
+  CHECK(report.exit_code() == 0);
+  for (const Mutation& each : mutations())
+    CHECK(std::ranges::any_of(report.gates, [&](const Gate& gate) {
+      return gate.stage == each.stage && gate.battery == each.battery && gate.verdict != Gate::Verdict::skipped &&
+             gate.name.find(each.gate) != std::string::npos;
+    }));
+}
+
+TEST_CASE("check: a fault is not caught by a gate that is violated without it, nor missed by gates that are skipped") {
+  const auto tiled = run_mutations(reduced("triton-sm90-tiled-norm"), "by-batch");
+  CHECK((tiled.front().asked() && !tiled.front().caught()));
+  CHECK(exit_code(tiled) == 1);
+  CHECK(check_text(tiled).find("without the fault too: violated: gated-norm, L1") != std::string::npos);
+  const auto plain_norm = run_mutations(reduced("triton-sm90"), "squares-plain");
+  CHECK((!plain_norm.front().asked() && !plain_norm.front().caught()));
+  CHECK(exit_code(plain_norm) == 2);
+  CHECK(check_text(plain_norm).find("planted 1, caught 0, not asked 1\n") != std::string::npos);
+}
+
+TEST_CASE("check: what a kernel refuses is skipped, what is found out about it is violated") {
+  for (const std::string& kernel : {std::string("own"), golden_kernels().back()}) {
+    CAPTURE(kernel);
+    CheckOptions options = reduced("golden");
+    options.kernel = kernel, options.stages = {CheckStage::conv, CheckStage::recurrent};
+    std::vector<Gate> gates;
+    const auto ask = [&](const Error& thrown, bool refused) {
+      attempt(options, Battery::L2, "a name", check_model(options), gates, [&] {
+        if (refused) throw Refused(thrown.what());
+        throw Error(thrown);
+      });
+    };
+    if (kernel == "own") CHECK_THROWS_AS(ask(Error("not for it"), true), Refused);
+    if (kernel == "own") gates.assign(2, skipped_gate(CheckStage::conv, Battery::L2, "", "", "not for it"));
+    if (kernel != "own") ask(Error("not for it"), true);
+    ask(Error("wrote beyond u"), false);
+    REQUIRE(gates.size() == 4);
+    CHECK((gates[1].verdict == Gate::Verdict::skipped && gates[1].note == "not for it"));
+    CHECK((gates[3].verdict == Gate::Verdict::violated && gates[3].stage == CheckStage::recurrent));
+    CheckReport report;
+    report.gates = gates;
+    CHECK(check_text(report).find("): wrote beyond u\n") != std::string::npos);
+    if (kernel != "own" && kernel != "plain")
+      CHECK(run_mutations(options, "beyond").front().caught());  // held, it throws as well
+  }
+}
+
+TEST_CASE("check: words of a block that were asked for and not given differ") {
+  CheckOptions options = reduced("golden");
+  const Subject subject(options);
+  const Model model = check_model(options);
+  KeptBlock want;
+  want.make_room(true, model);
+  want.digest = digest_block(model, want.recurrent, want.conv);
+  KeptBlock got = want;
+  for (const bool given : {true, false}) {
+    StageTallies tallies(subject, Battery::L2, "kept", model, kStateStages);
+    if (!given) got.recurrent.clear(), got.conv.clear();
+    tallies.compare_kept(want, got, 0, "");
+    for (const Tally& tally : tallies.tallies()) CHECK(tally.differs() == !given);
+  }
+}
+
+TEST_CASE("check: a window is repeatable, and its rows are their own") {
+  CheckOptions options = reduced("golden");
+  options.stages = {CheckStage::recurrent}, options.batteries = {Battery::L0, Battery::L1};
+  for (const std::string name : {"nothing", "step-noise", "step-by-batch"}) {
+    CAPTURE(name);
+    options.mutation = name == "nothing" ? &no_mutation() : &mutation(name);
+    const CheckReport report = run_check(options);
+    const auto violated = [&](Battery battery, const std::string& gate) {
+      return gate_of(report, CheckStage::recurrent, battery, gate).verdict == Gate::Verdict::violated;
+    };
+    CHECK(violated(Battery::L0, "50 repeats of a window") == (name == "step-noise"));
+    if (name != "step-noise") CHECK(violated(Battery::L1, "windows of other row counts") == (name == "step-by-batch"));
+  }
+}
+
+TEST_CASE("check: a kernel that runs windows alone is not examined by single steps") {
+  CheckOptions options = reduced("golden");
+  options.stages = {CheckStage::recurrent};
+  const Subject subject(options);
+  options.kernel = "resident";  // the subject's options are these
+  std::vector<Gate> gates;
+  check_steps(subject, gates), check_carried(subject, gates);
+  for (const Gate& gate : gates)
+    CHECK((gate.verdict == Gate::Verdict::skipped) == (gate.name == "every battery of single steps"));
+  CHECK(gates.size() == 4);  // and windows: repeated, of other row counts, against golden
+}
+
+TEST_CASE("check: measured figures alone are an answer where nothing was skipped") {
+  Gate measured, held;
+  measured.verdict = Gate::Verdict::measured, held.verdict = Gate::Verdict::held;
+  const Gate skipped = skipped_gate(CheckStage::conv, Battery::time, "step", "", "why");
+  const auto code = [](std::vector<Gate> gates) {
+    CheckReport report;
+    report.gates = std::move(gates);
+    return report.exit_code();
+  };
+  CHECK(code({measured}) == 0);
+  CHECK(code({measured, skipped}) == 2);
+  CHECK(code({measured, skipped, held}) == 0);
 }
 
 TEST_CASE("check: what compared nothing does not hold") {

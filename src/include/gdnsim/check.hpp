@@ -89,7 +89,7 @@ struct CheckReport {
   std::vector<Gate> gates;
   std::uint64_t compared() const;
   std::uint64_t count(Gate::Verdict verdict) const;
-  /// Like cmp: 0 all that was asked held, 1 something did not, 2 nothing could be asked.
+  /// Like cmp: 0 what was asked held (or was measured, and nothing skipped), 1 something did not, 2 nothing held.
   int exit_code() const;
 };
 
@@ -105,9 +105,11 @@ struct Mutation {
   std::string_view what;
   CheckStage stage;
   Battery battery;
-  std::string_view gate;  // its name begins with this
+  std::string_view gate;  // its name has this in it
 };
 std::span<const Mutation> mutations();
+/// One that changes nothing: the control. Not among `mutations`.
+const Mutation& no_mutation();
 /// Throws Error listing the names.
 const Mutation& mutation(std::string_view name);
 /// The backend with the fault; `backend` must outlive it.
@@ -116,9 +118,15 @@ std::unique_ptr<Backend> make_mutant(Backend& backend, const Mutation& mutation)
 /// A planted fault and what the gate named for it said.
 struct MutationResult {
   const Mutation* mutation = nullptr;
-  std::vector<Gate> gates;  // of that stage, battery and name
+  std::vector<Gate> gates;    // of that stage, battery and name
+  std::vector<Gate> control;  // the same without the fault; none where no gate was violated with it
+  /// False where all gates were skipped: then the fault was neither caught nor missed.
+  bool asked() const;
+  /// A gate is violated with the fault, and not without.
   bool caught() const;
 };
+/// 0 all that were asked were caught, 1 some were not, 2 none was asked.
+int exit_code(const std::vector<MutationResult>& results);
 /// Runs for each the battery that must find it. "all", or a name.
 std::vector<MutationResult> run_mutations(const CheckOptions& options, const std::string& which);
 std::string check_text(const std::vector<MutationResult>& results);
