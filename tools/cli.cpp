@@ -12,6 +12,7 @@
 #include <iostream>
 
 #include "gdnsim/error.hpp"
+#include "gdnsim/gates.hpp"
 #include "gdnsim/pack.hpp"
 
 namespace gdnsim::tools {
@@ -261,8 +262,10 @@ Input open_input(const std::string& path) {
       break;
   }
   const Model& model = input.log ? input.log->model() : input.stream().model();
-  for (const std::string& line : offset_warnings(model))
-    std::cerr << "gdnsim: warning: " << path << ": " << line << "\n";
+  std::vector<std::string> warnings = offset_warnings(model);
+  if (input.trace)
+    for (std::string& line : gate_warnings(*input.trace)) warnings.push_back(std::move(line));
+  for (const std::string& line : warnings) std::cerr << "gdnsim: warning: " << path << ": " << line << "\n";
   return input;
 }
 

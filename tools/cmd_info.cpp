@@ -7,6 +7,7 @@
 
 #include "cli.hpp"
 #include "gdnsim/block_history.hpp"
+#include "gdnsim/gates.hpp"
 
 namespace gdnsim::tools {
 namespace {
@@ -201,8 +202,10 @@ Slice slice_of(Input& input, const Slice& asked) {
   return slice;
 }
 
-void add_warnings(Json& j, const Model& model) {
-  const std::vector<std::string> warnings = offset_warnings(model);
+void add_warnings(Json& j, const Model& model, Trace* trace = nullptr) {
+  std::vector<std::string> warnings = offset_warnings(model);
+  if (trace)
+    for (std::string& line : gate_warnings(*trace)) warnings.push_back(std::move(line));
   if (!warnings.empty()) j["warnings"] = warnings;
 }
 
@@ -224,7 +227,7 @@ Json look(Input& input, const Slice& asked) {
   j["model"] = model_json(input.stream().model());
   j["stream"] = stream_json(input.stream(), slice);
   add_launches(j["stream"], slice, plans_of(input));
-  add_warnings(j, input.stream().model());
+  add_warnings(j, input.stream().model(), input.trace.get());
   if (input.trace) {
     if (!input.trace->layout().empty()) j["layout"] = provenance_json(input.trace->layout());
     j["taps"] = taps_json(*input.trace);

@@ -4,6 +4,7 @@
 #include "cli.hpp"
 #include "gdnsim/error.hpp"
 #include "gdnsim/explain.hpp"
+#include "gdnsim/gates.hpp"
 #include "mpi_ranks.hpp"
 #include "pool_checks.hpp"
 
@@ -102,6 +103,8 @@ int run(Options options) {
   if (report.verdict == Verdict::diverged)
     if (auto noise = not_repeatable(input.stream(), recording, result.slice))
       report.mechanisms.push_back(std::move(*noise));
+  if (input.trace)
+    for (std::string& line : gate_warnings(*input.trace)) report.notes.push_back(std::move(line));
   report.files = {options.recording.file};
   report.subject = subject_of(input, input.stream(), result.slice);
   report.inner = inner_values(input.stream(), recording, *chosen.backend, result);

@@ -35,21 +35,16 @@ void PoolChecks::add_to(CLI::App& command) {
 bool reports_poison(const Simulation& simulation, const std::string& file, const OutputOptions& output) {
   const auto read = find_poison_read(simulation);
   if (!read) return false;
-  Lifecycle life(simulation.stream, file);
+  Lifecycle life(simulation.stream, file, read->layer);
   life.go_into(read->step);
   const std::vector<std::string> lines = {
       read->text(), "block " + std::to_string(read->block) + " was last written by " + life.last_writer(read->block)};
-  print(file, lines, output,
-        {{"schema", "gdnsim.pool/1"},
-         {"verdict", "diverged"},
-         {"class", "poison-read"},
-         {"step", read->step},
-         {"layer", read->layer},
-         {"row", read->row},
-         {"sequence", read->sequence},
-         {"block", read->block},
-         {"poison", read->poison},
-         {"tap", name_of(read->tap)}});
+  nlohmann::ordered_json report{{"schema", "gdnsim.pool/1"},  {"verdict", "diverged"}, {"class", "poison-read"},
+                                {"step", read->step},         {"layer", read->layer},  {"row", read->row},
+                                {"sequence", read->sequence}, {"block", read->block},  {"poison", read->named()},
+                                {"tap", name_of(read->tap)}};
+  if (read->poison_modulo > 0) report["poison_modulo"] = read->poison_modulo;
+  print(file, lines, output, std::move(report));
   return true;
 }
 

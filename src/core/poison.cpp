@@ -50,11 +50,10 @@ class PoisonBackend final : public ForwardingBackend {
   }
 
  private:
-  PoisonRead read_of(const StepArgs& args, std::size_t row, Tap tap, DType type) const {
+  PoisonRead read_of(const StepArgs& args, std::size_t row, Tap tap) const {
     PoisonRead read;
     read.step = args.plan.step, read.layer = args.layer, read.row = static_cast<int>(row);
     read.sequence = args.plan.sequence[row], read.block = args.plan.start(row), read.tap = tap;
-    read.poison_modulo = type == DType::f32 ? kF32Blocks : kBf16Blocks;
     return read;
   }
 
@@ -67,7 +66,9 @@ class PoisonBackend final : public ForwardingBackend {
       const std::span<const std::byte> words = tap == Tap::state ? look_.recurrent() : look_.conv();
       const std::optional<std::size_t> at = first_poison(words, type);
       if (!at) continue;
-      PoisonRead read = read_of(args, row, tap, type);
+      PoisonRead read = read_of(args, row, tap);
+      const std::int64_t names = type == DType::f32 ? kF32Blocks : kBf16Blocks;
+      if (model.num_blocks > names) read.poison_modulo = names;
       const std::int64_t line = tap == Tap::state ? 1LL * model.V * model.K : model.dim();
       read.poison = *poison_of(type, word_at(type, words, *at));
       read.head = static_cast<std::int64_t>(*at) / line, read.element = static_cast<std::int64_t>(*at) % line;
@@ -81,7 +82,7 @@ class PoisonBackend final : public ForwardingBackend {
     const std::optional<std::size_t> at = first_poison(words, shape.type);
     if (!at) return;
     const std::int64_t i = static_cast<std::int64_t>(*at) % shape.elements();
-    PoisonRead read = read_of(args, *at / static_cast<std::size_t>(shape.elements()), tap, shape.type);
+    PoisonRead read = read_of(args, *at / static_cast<std::size_t>(shape.elements()), tap);
     read.poison = -1, read.head = i / shape.per_head, read.element = i % shape.per_head;
     throw Found{read};
   }
@@ -139,9 +140,16 @@ std::string PoisonRead::text() const {
   const std::string at = std::to_string(head) + " element " + std::to_string(element);
   if (poison < 0) return "output never written: " + place + std::string(name_of(tap)) + " head " + at;
   const std::string where = tap == Tap::state ? "recurrent state head " + at : "conv state column " + at;
-  std::string text = "poison of block " + std::to_string(poison) + " read: " + place + where;
-  if (block % poison_modulo != poison) text += " (the row goes on from block " + std::to_string(block) + ")";
+  const bool own = named() == block;
+  const std::string modulo = own || poison_modulo == 0 ? "" : " (modulo " + std::to_string(poison_modulo) + ")";
+  std::string text = "poison of block " + std::to_string(named()) + modulo + " read: " + place + where;
+  if (!own) text += " (the row goes on from block " + std::to_string(block) + ")";
   return text;
+}
+
+std::int32_t PoisonRead::named() const {
+  const bool own = poison_modulo > 0 && block % poison_modulo == poison;
+  return own ? block : poison;
 }
 
 std::optional<PoisonRead> find_poison_read(const Simulation& simulation) {

@@ -10,8 +10,12 @@ import json
 import os
 import sys
 
+import h5py
+import numpy as np
+
 HERE = os.path.dirname(os.path.abspath(__file__))
 sys.path.insert(0, os.path.join(HERE, "..", "support"))
+import schema  # noqa: E402
 from explain_case import ABSENT, Want, everywhere, first_is, main, says  # noqa: E402
 
 FOLDER = os.path.join(HERE, "..", "..", "traces", "recipes", "bugs")
@@ -63,7 +67,10 @@ EXPLAINED = {
     "10-aborted-copy": (
         [Want("reset-missing", step=1, layer=ABSENT, block=3)],
         both(
-            says("the copy of block 3 did not reach its state: the last writer was row 1 of step 0, sequence 5"),
+            says(
+                "the copy of block 3 did not reach its state: the last writer was row 1 of step 0, sequence 5 "
+                "(which no longer has it)"
+            ),
             last_writer(block=3, step=1, event=8, sequence=9),
         ),
     ),
@@ -175,6 +182,57 @@ def poison(cases):
     said = done.out + done.err
     wrong = [part for part in ("poison of block 4", "step 1", "row 1", "sequence 9") if part not in said]
     cases.tap.check(done.code == 1 and not wrong, "09-never-zeroed: --poison names the block", f"exit {done.code}: {said}")
+    options = ("--contract", "golden", "--poison", "--json", "-")
+    done = cases.program("run", recipe, "-o", cases.path("poison"), *options)
+    report = schema.parse(done.out) if done.code == 1 else {}
+    wanted = {"class": "poison-read", "step": 1, "layer": 0, "row": 1, "sequence": 9, "block": 4, "poison": 4, "tap": "state"}
+    good = {key: report.get(key) for key in wanted} == wanted and len(report["lines"]) == 2
+    cases.tap.check(good, "09-never-zeroed: --poison, as JSON", done)
+    if schema.jsonschema is None:
+        return cases.tap.skip("the published schema of --poison", schema.MISSING)
+    faults = schema.wrong(report) or ([] if schema.wrong({**report, "poison": "four"}) else ["refuses nothing"])
+    return cases.tap.check(not faults, "09-never-zeroed: --poison, as its schema says", faults)
+
+
+def poison_in_a_layer(cases):
+    """The same, filled in the other layer alone: that layer's reset is no writer of this one's block."""
+    whole = recipe_of("09-never-zeroed")
+    whole["script"]["events"].append({"step": 1, "kind": "zero", "block": 4, "layer": 1, "sequence": 9})
+    recipe, report = cases.path("a-layer") + ".json", cases.path("a-layer report")
+    with open(recipe, "w", encoding="utf-8") as stream:
+        json.dump(whole, stream)
+    done = cases.program("run", recipe, "-o", cases.path("a-layer"), "--contract", "golden", "--poison", "--json", report)
+    wanted = "block 4 was last written by nobody"
+    cases.tap.check(done.code == 1 and wanted in done.out, "a reset in one layer: --poison names the other's writer", done.out)
+    os.remove(recipe)
+
+
+def outside_domain(cases):
+    """40: gates that nothing can compute are warned of wherever the recording is opened, and it is replayed all the same."""
+    trace = cases.path("gates")
+    synth(cases, os.path.join(FOLDER, "09-never-zeroed.json"), trace)
+    with h5py.File(trace, "r+") as file:
+        for layer in ("0", "1"):
+            for tap, good in (("g", -0.5), ("decay", 1.0)):
+                file[f"recorded/{layer}/{tap}"] = np.full((4, 2, 4), good, np.float32)
+    done = cases.program("info", trace, "--json", "-")
+    cases.tap.check(done.code == 0 and "warning" not in done.err + done.out, "gates at their bounds: no warning", done)
+    with h5py.File(trace, "r+") as file:
+        g, decay = file["recorded/1/g"], file["recorded/0/decay"]
+        g[2, 1, 3], g[3, 0, 0], g[1, 0, 0] = 0.25, np.inf, np.nan
+        g[0, 1, 2] = 7  # an inactive row may hold anything
+        decay[1, 0, 1] = -1.5
+    wanted = [
+        "recorded g of step 2, layer 1, row 1, head 3: expected a log gate, at most 0, found 0.25 (2 values)",
+        "recorded decay of step 1, layer 0, row 0, head 1: expected a factor in 0..1, found -1.5 (1 value)",
+    ]
+    for command, code, key in (("info", 0, "warnings"), ("replay", 1, "notes")):
+        done = cases.program(command, trace, "--json", "-", *(["--contract", "golden"] if code else []))
+        lines = json.loads(done.out).get(key, []) if done.code == code else []
+        good = [line for line in lines if "gate" in line or "factor" in line] == wanted
+        warned = all(f"warning: {trace}: {line}" in done.err for line in wanted)
+        cases.tap.check(good and warned, f"gates outside their domain: {command} says where", done)
+    os.remove(trace)
 
 
 def wrote_in_place(cases):
@@ -209,6 +267,8 @@ def questions(cases):
     yield "in-place", lambda: wrote_in_place(cases)
     yield "36-wrapped", lambda: wrap_warning(cases)
     yield "09-never-zeroed", lambda: poison(cases)
+    yield "40-gates", lambda: outside_domain(cases)
+    yield "09-a-layer", lambda: poison_in_a_layer(cases)
 
 
 if __name__ == "__main__":

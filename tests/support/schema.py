@@ -13,7 +13,11 @@ except ImportError:
     jsonschema = None
 
 DOCS = os.path.join(os.path.dirname(os.path.abspath(__file__)), "..", "..", "docs")
-SCHEMAS = {"gdnsim.report/1": "report.schema.json", "gdnsim.fit/1": "fit.schema.json"}
+SCHEMAS = {
+    "gdnsim.report/1": "report.schema.json",
+    "gdnsim.fit/1": "fit.schema.json",
+    "gdnsim.pool/1": "pool.schema.json",
+}
 SCHEMAS.update(dict.fromkeys(("gdnsim.check/1", "gdnsim.check-mutations/1", "gdnsim.check-trace/1"), "check.schema.json"))
 MISSING = "python3-jsonschema is not installed"
 

@@ -223,6 +223,32 @@ TEST_CASE("poison: a copy keeps the name, and an allocated block is poison again
         "poison of block 1 read: step 1, row 0, sequence 11, layer 0, recurrent state head 0 element 0");
 }
 
+TEST_CASE("poison: a bf16 word names its block modulo 32, and a report names no other block than it knows") {
+  const auto large = [](std::int32_t blocks) {
+    Script script;
+    script.shape.state_dtype = script.shape.conv_state_dtype = DType::bf16;
+    script.shape.num_blocks = blocks;
+    script.event(EventKind::zero, 1);
+    return script;
+  };
+  Script own = large(40);
+  own.step({1, 36, 0, 0}, 4);
+  CHECK(poisoned(own) ==
+        "poison of block 36 read: step 0, row 1, sequence 46, layer 0, recurrent state head 0 element 0");
+  Script other = large(40);
+  other.event(EventKind::copy, 2, 36).step({1, 2, 0, 0}, 4);
+  CHECK(
+      poisoned(other) ==
+      "poison of block 4 (modulo 32) read: step 0, row 1, sequence 12, layer 0, recurrent state head 0 element 0 (the "
+      "row goes on from block 2)");
+  Script small = large(32);
+  small.event(EventKind::copy, 2, 4).step({1, 2, 0, 0}, 4);
+  CHECK(
+      poisoned(small) ==
+      "poison of block 4 read: step 0, row 1, sequence 12, layer 0, recurrent state head 0 element 0 (the row goes on "
+      "from block 2)");
+}
+
 TEST_CASE("poison: one element of one state is enough, and an output that nobody wrote") {
   Script script;
   script.event(EventKind::zero, 1).step({1, 0, 0, 0}, 4).step({1, 0, 0, 0}, 4);

@@ -37,6 +37,8 @@ struct Layer {
   std::map<std::int64_t, std::vector<Candidate>> launch;               // by sequence: its last launch's states
   std::map<std::int64_t, std::int64_t> position;                       // tokens in `now`, or before `launch`
   std::map<std::pair<std::int64_t, std::int64_t>, std::uint64_t> met;  // (sequence, position): digest of that state
+  std::map<std::int32_t, std::uint64_t>
+      live;  // by block: digest of what it holds, from the first write until it is freed
 };
 
 class Dictionary final : public Observer {
@@ -61,6 +63,7 @@ class Dictionary final : public Observer {
     if (event.kind == EventKind::allocate) owner_[event.block] = event.sequence;
     if (event.kind == EventKind::copy) copy(l, event, owner_.at(event.source));
     if (event.kind == EventKind::zero || event.kind == EventKind::load) begin(l, event);
+    if (event.kind == EventKind::allocate || event.kind == EventKind::free) l.live.erase(event.block);
   }
 
   void after(const StepView& view) override {
@@ -82,21 +85,36 @@ class Dictionary final : public Observer {
       const State& from = launch.empty() ? l.now.at(sequence) : launch.back().state;
       launch.push_back({view.plan.block[row], step_alone(view, row, from)});
       const State& state = launch.back().state;
-      const std::uint64_t expected = digest_block(stream_.model(), state.recurrent, state.conv).block;
+      const std::uint64_t expected = digest_of(state);
       REQUIRE(view.pool.digest(view.layer, view.plan.block[row]).block == expected);
+      l.live[view.plan.block[row]] = expected;
       ++rows;
     }
+    if (view.step % 100 == 99) require_all(view, l);
     sequences.insert(view.plan.sequence.begin(), view.plan.sequence.end());
   }
 
-  std::int64_t rows = 0, taken_back = 0, met_again = 0;
+  std::int64_t rows = 0, taken_back = 0, met_again = 0, idle = 0;
   std::map<EventWhy, std::int64_t> events;
   std::set<std::int64_t> sequences;
 
  private:
+  std::uint64_t digest_of(const State& state) const {
+    return digest_block(stream_.model(), state.recurrent, state.conv).block;
+  }
+
+  /// Blocks that no row of the step names are compared too: sequences that wait, and candidates that were not accepted.
+  void require_all(const StepView& view, const Layer& l) {
+    for (const auto& [block, expected] : l.live) {
+      REQUIRE(view.pool.digest(view.layer, block).block == expected);
+      idle += std::ranges::find(view.plan.block, block) == view.plan.block.end();
+    }
+  }
+
   void begin(Layer& l, const Event& event) {
     State state{Bytes(stream_.model().state_bytes()), Bytes(stream_.model().conv_bytes())};
     if (event.kind == EventKind::load) stream_.load_row(event.source, state.recurrent, state.conv);
+    l.live[event.block] = digest_of(state);
     l.now[event.sequence] = std::move(state);
     l.launch[event.sequence].clear();
     l.position[event.sequence] = 0;
@@ -113,12 +131,12 @@ class Dictionary final : public Observer {
       l.now[event.sequence] = launch.empty() ? l.now.at(from) : found->state;
       l.position[event.sequence] =
           l.position.at(from) + (launch.empty() ? 0 : static_cast<std::int64_t>(candidate) + 1);
-      return;
+    } else {
+      REQUIRE(from == event.sequence);
+      if (!launch.empty()) keep(l, from, candidate);
+      l.launch[from].clear();
     }
-    REQUIRE(from == event.sequence);
-    if (launch.empty()) return;
-    keep(l, from, candidate);
-    l.launch[from].clear();
+    l.live[event.block] = digest_of(l.now.at(event.sequence));
   }
 
   /// The launch's first candidates up to this one stay; the same tokens always lead to the same state.
@@ -128,7 +146,7 @@ class Dictionary final : public Observer {
     l.now[sequence] = launch.at(candidate).state;
     const std::int64_t position = l.position[sequence] += static_cast<std::int64_t>(candidate) + 1;
     const State& state = l.now[sequence];
-    const std::uint64_t digest = digest_block(stream_.model(), state.recurrent, state.conv).block;
+    const std::uint64_t digest = digest_of(state);
     const auto [seen, fresh] = l.met.emplace(std::pair(sequence, position), digest);
     REQUIRE(seen->second == digest);
     met_again += !fresh;
@@ -194,6 +212,7 @@ TEST_CASE("10,000 steps of 64 sequences in 96 blocks") {
   CHECK(seen->rows > 250000);
   CHECK(seen->sequences.size() > 1500);
   CHECK(seen->taken_back > 20000);
+  CHECK(seen->idle > 1000);
   CHECK(seen->events[EventWhy::fork] > 1000);
   CHECK(seen->events[EventWhy::evict] > 5000);
   CHECK(seen->events[EventWhy::resume] > 5000);

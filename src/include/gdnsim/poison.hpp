@@ -25,10 +25,12 @@ struct PoisonRead {
   int layer = 0, row = 0;
   std::int64_t sequence = -1;
   std::int32_t block = 0;              // that the row goes on from
-  std::int32_t poison = 0;             // the block that the words name; outputs: -1
-  std::int64_t poison_modulo = 1;      // the name is exact below this
+  std::int32_t poison = 0;             // the block that the words name, modulo `poison_modulo`; outputs: -1
+  std::int64_t poison_modulo = 0;      // 0: the pool is so small that the name is exact
   Tap tap = Tap::state;                // state, conv_state, or the output
   std::int64_t head = 0, element = 0;  // conv: column and channel
+  /// The block that the poison is of: the row's own where the words fit it, else `poison`.
+  std::int32_t named() const;
   /// "poison of block 4 read: step 1, row 0, sequence 9, layer 0, recurrent state head 0 element 0"
   std::string text() const;
 };
