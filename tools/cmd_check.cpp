@@ -108,7 +108,7 @@ void add_check(CLI::App& root, Job& job) {
       ->check(CLI::IsMember({"tp1", "tp4", "small"}));
   command->add_option("--state", options->state, "type of the state")
       ->capture_default_str()
-      ->check(CLI::IsMember({"f32", "bf16", "f16"}));
+      ->check(CLI::IsMember({"f32", "bf16"}));
   command->add_flag("--reduced", options->reduced, "smaller batches and fewer rows, for a CPU");
   command
       ->add_option(

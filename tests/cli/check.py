@@ -158,7 +158,7 @@ def check_refused(checks):
     checks.refused("an unknown stage", ["check", "--stage", "banana"], "--stage", "banana")
     checks.refused("an unknown battery", ["check", "--battery", "L9"], "--battery", "L9")
     checks.refused("an unknown shape", ["check", "--shape", "huge"], "--shape", "huge")
-    checks.refused("an unknown kernel", [*QUICK[:-1], "banana"], "'banana'")
+    checks.refused("an unknown kernel", [*QUICK[:-1], "banana"], "--kernel: expected all, own, plain", "'banana'")
     checks.refused("an unknown fault", [*QUICK, "--mutate", "banana"], "--mutate", "squares", "'banana'")
     checks.refused("an unknown backend", ["check", "--backend", "banana"], "'banana'")
     checks.refused("a contract that is none", ["check", "--contract", "banana"], "'banana'")

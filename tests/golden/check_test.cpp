@@ -217,7 +217,8 @@ TEST_CASE("check: a kernel that runs windows alone is not examined by single ste
 TEST_CASE("check: measured figures alone are an answer where nothing was skipped") {
   Gate measured, held;
   measured.verdict = Gate::Verdict::measured, held.verdict = Gate::Verdict::held;
-  const Gate skipped = skipped_gate(CheckStage::conv, Battery::time, "step", "", "why");
+  const Gate skipped = skipped_gate(CheckStage::conv, Battery::accuracy, "step", "", "why");
+  const Gate no_device = skipped_gate(CheckStage::conv, Battery::time, "step of avx512", "", "this CPU has no AVX-512");
   const auto code = [](std::vector<Gate> gates) {
     CheckReport report;
     report.gates = std::move(gates);
@@ -225,6 +226,8 @@ TEST_CASE("check: measured figures alone are an answer where nothing was skipped
   };
   CHECK(code({measured}) == 0);
   CHECK(code({measured, skipped}) == 2);
+  CHECK(code({measured, no_device}) == 0);
+  CHECK(code({no_device}) == 2);
   CHECK(code({measured, skipped, held}) == 0);
 }
 
