@@ -16,6 +16,7 @@ import sys
 
 DOCTEST = re.compile(r"^\[doctest\] test cases:\s*(\d+) \|\s*(\d+) passed \|\s*(\d+) failed", re.M)
 DOCTEST_SKIP = re.compile(r"^\[skip\] ", re.M)
+TAP_PLAN = re.compile(r"^1\.\.(\d+)\b", re.M)
 TAP_LINE = re.compile(r"^(not ok|ok)\b([^#\n]*)(#\s*skip\b.*)?", re.M | re.I)
 # Every test of these suites prints its cases; the long suite's programs count as one case each.
 CASES_EXPECTED = re.compile(r"(^|[:+])(unit|golden|kernel|cli|matrix|fuzz)([+ ]|$)")
@@ -48,11 +49,13 @@ def count_doctest(text):
 
 
 def count_tap(text):
-    count, seen = Count(), False
-    for verdict, _, skip in TAP_LINE.findall(text):
-        seen = True
+    """Its lines; one failure more when they are not as many as the plan at the end says, or there is no plan: it left early."""
+    count, lines = Count(), TAP_LINE.findall(text)
+    for verdict, _, skip in lines:
         count += Count(failed=1) if verdict.lower() == "not ok" else Count(skipped=1) if skip else Count(passed=1)
-    return count if seen else None
+    if lines and TAP_PLAN.findall(text) != [str(len(lines))]:
+        count += Count(failed=1)
+    return count if lines else None
 
 
 def count_test(record):

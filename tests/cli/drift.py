@@ -481,6 +481,26 @@ def check_regimes(folder):
     tap.check((growth == 1).all() and (changed <= 8).all(), "and does not grow", growth)
 
 
+def check_page(folder):
+    """The sweeps that docs/drift.md shows: the short one prints what stands there, the gallery has the cells of its table."""
+    sweeps = os.path.join(root, "traces", "recipes", "drift")
+    with open(os.path.join(root, "docs", "drift.md"), encoding="utf-8") as stream:
+        page = stream.read()
+    with open(os.path.join(sweeps, "tp1.json"), encoding="utf-8") as stream:
+        text = stream.read()
+    short = text.replace("4096", "512").replace('"set": {"conv_product": "fma"}, ', "")
+    tap.check("s/4096/512/" in page and short.count("512") == text.count("4096") == 1, "tp1.json is cut as the page cuts it", short)
+    done = run_drift(write_json(os.path.join(folder, "conv.json"), json.loads(short)), os.path.join(folder, "conv.h5"))
+    missing = [line for line in done.out.splitlines() if f"    {line}\n" not in page]
+    tap.check(done.code == 0 and len(done.out.splitlines()) == 4 and not missing, "and prints what the page shows", (missing, done))
+    with open(os.path.join(sweeps, "gallery.json"), encoding="utf-8") as stream:
+        gallery = {**json.load(stream), "steps": 24, "seeds": [1]}
+    done = run_drift(write_json(os.path.join(folder, "gallery.json"), gallery), os.path.join(folder, "gallery.h5"))
+    cells = [line.split("  ")[0] for line in done.out.splitlines()[1:]]
+    missing = [cell for cell in cells if f"    {cell}  " not in page]
+    tap.check(done.code == 0 and len(cells) == 12 and not missing, "the gallery has the cells of the page's table", (missing, done))
+
+
 with tempfile.TemporaryDirectory() as folder:
     sweep = write_json(os.path.join(folder, "sweep.json"), sweep_of())
     result = os.path.join(folder, "result.h5")
@@ -495,4 +515,5 @@ with tempfile.TemporaryDirectory() as folder:
     check_oracle(folder)
     check_captured(folder)
     check_regimes(folder)
+    check_page(folder)
 sys.exit(tap.finish())

@@ -43,8 +43,9 @@ def wrong(done, report, answer):
     faults += [f"not asked for: {m['id']}" for m in found if m["id"] != answer["id"]]
     if answer["id"] is None:
         return faults
-    if not any(is_at(m["scope"], answer) for m in found if m["id"] == answer["id"]):
-        faults.append(f"no {answer['id']} at that place")
+    at = [is_at(m["scope"], answer) for m in found if m["id"] == answer["id"]]
+    if not at or not all(at):
+        faults.append(f"{answer['id']}: {at.count(True)} at that place, {at.count(False)} elsewhere")
     if has_no_place(answer) and [m["scope"] for m in found] != [{}]:
         faults.append("holds throughout, so it is one finding without a place")
     element = re.search(r"\belement \d+", answer["say"])
@@ -72,6 +73,7 @@ def check_judge(tap):
         ("another step", [{**good, "scope": {**scope, "from_step": 4}}]),
         ("another block", [{**good, "scope": {**scope, "block": 3}}]),
         ("an open end", [{**good, "scope": {key: value for key, value in scope.items() if key != "to_step"}}]),
+        ("the same elsewhere too", [good, {**good, "scope": {**scope, "row": 1}}]),
         ("one more", [good, {**good, "id": "unexplained", "proof": "pattern"}]),
     ]:
         tap.check(faults(*mechanisms), f"judged wrong: {name}", mechanisms)

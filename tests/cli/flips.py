@@ -24,11 +24,10 @@ sys.path[:0] = [os.path.join(HERE, "..", "support"), os.path.join(HERE, "..", "f
 from program import Program, read_bytes  # noqa: E402
 from tap import Tap  # noqa: E402
 
-try:
+import seeds  # noqa: E402
+
+if seeds.has_h5py():
     import h5py
-    import seeds
-except ImportError:
-    h5py = None
 
 HANG = 5  # seconds
 Answer = collections.namedtuple("Answer", "reception steps text")
@@ -180,7 +179,7 @@ def sweep(samples, reader, program, folder, count, seed):
 
 def main():
     tap, program, count = Tap(), Program(sys.argv[2]), int(sys.argv[4])
-    if h5py is None:
+    if not seeds.has_h5py():
         tap.skip("damaged files", "python3-h5py is not installed")
         return tap.finish()
     reader = Reader(sys.argv[3])
@@ -197,7 +196,9 @@ def main():
         found = counts["log, covered data", "faulty"] + counts["log, covered data", "refused"]
         tap.check(found > count // 20, "many flips fell into covered data of logs, and were found", counts)
         seeds.found_before(os.path.join(folder, "known"))  # files that once took a reader down
-        for name in sorted(os.listdir(os.path.join(folder, "known"))):
+        known = sorted(os.listdir(os.path.join(folder, "known")))
+        tap.check(len(known) >= seeds.FOUND, f"{len(known)} files that were found before are there", known)
+        for name in known:
             mistake = by_program(program, os.path.join(folder, "known", name))
             tap.check(not mistake, f"found before: {name}", mistake)
     reader.stop()

@@ -33,6 +33,9 @@ NUMBERS = re.compile(r"\b(float|double)\b|<cmath>|\b(arith|clones|digest|order)\
 MOVES_BYTES = re.compile(r"(file|log|trace)_")  # their rooms
 # Sources of golden that write no log, or have only numbers to show.
 NOT_IN_A_LOG = {"approximate", "bench", "bench_golden", "oracle_f64"}
+# Some that must be among those that are found, of each kind.
+EXPECTED = {"decode_step", "decode_step_simd", "exact_rows", "golden", "norm_rows", "sfu", "window", "core_digest", "core_norm",
+            "core_order", "core_words", "synth_values", "support_matrix_run"}
 # Between them: both state types, both conv state types, several layers, inactive rows, widths 64 and 128.
 INPUTS = ["traces/h200_k64_3layers.h5", "traces/h200_tp4_bf16state.h5", "traces/h200_tp4_f32_convf32.h5",
           "traces/recipes/small_k64.json"]
@@ -61,6 +64,8 @@ def objects_with_numbers(root, folder):
         elif place == "src/libgdnsim_core.a.p" and not MOVES_BYTES.match(stem):
             with open(os.path.join(root, "src", *stem.split("_", 1)) + ".cpp", encoding="utf-8") as source:
                 found += [target] if NUMBERS.search(source.read()) else []
+    missing = EXPECTED - {os.path.basename(target)[: -len(".cpp.o")] for target in found}
+    assert not missing, f"no objects of {sorted(missing)}"
     return found
 
 
@@ -78,11 +83,11 @@ def build_program(root, build, configuration):
     folder = os.path.join(build, "matrix", configuration.name)
     environment = {**os.environ, "CXX": configuration.compiler}
     environment.pop("CXXFLAGS", None)
-    if not os.path.exists(os.path.join(folder, "build.ninja")):
-        messages = run_all([["meson", "setup", folder, root, "-Dtools=false", "-Dcuda=disabled", "-Dbuildtype=plain",
-                             f"-Doptimization={configuration.optimization}", f"-Dcpp_args={configuration.arguments}"]], environment)
-        if messages:
-            return None, messages
+    again = ["--reconfigure"] if os.path.exists(os.path.join(folder, "build.ninja")) else []  # a kept one may know old sources
+    messages = run_all([["meson", "setup", *again, folder, root, "-Dtools=false", "-Dcuda=disabled", "-Dbuildtype=plain",
+                         f"-Doptimization={configuration.optimization}", f"-Dcpp_args={configuration.arguments}"]], environment)
+    if messages:
+        return None, messages
     if configuration.whole:
         messages = run_all([["ninja", "-C", folder, "tests/matrix_run"]], environment)
         return None if messages else os.path.join(folder, "tests", "matrix_run"), messages

@@ -47,14 +47,17 @@ def first_missing(shown, printed):
 
 
 def run(command, folder):
-    """The lines that a command prints where the README is, with the program under test; and everything it said."""
+    """The lines that a command prints where the README is, with the program under test; and how it ended, when that is wrong."""
     words = [word.replace(TMP, folder + "/") for word in shlex.split(command)]
     if words[0] == "build/tools/gdnsim":
         words[0] = PROGRAM
     elif words[0].endswith(".py"):
         words.insert(0, sys.executable)
     done = subprocess.run(words, cwd=ROOT, capture_output=True, text=True, check=False)
-    return done.stdout.replace(folder + "/", TMP).splitlines(), done.stdout + done.stderr
+    lines = done.stdout.replace(folder + "/", TMP).splitlines()
+    expected = 1 if any(line.startswith("verdict: diverged") for line in lines) else 0
+    fault = "" if done.returncode == expected else f"exit {done.returncode}, expected {expected}\n"
+    return lines, fault, done.stdout + done.stderr
 
 
 def main():
@@ -74,9 +77,10 @@ def main():
                 continue
             known = program == "build/tools/gdnsim" or os.path.isfile(os.path.join(ROOT, program))
             tap.check(known, f"{command}: names a program of ours", program)
-            printed, everything = run(command, folder)
+            printed, fault, everything = run(command, folder)
             missing = first_missing(shown, printed)
-            tap.check(missing is None, f"{command}: prints what the page shows", f"missing: {missing}\n{everything}")
+            name = f"{command}: prints what the page shows"
+            tap.check(missing is None and not fault, name, f"{fault}missing: {missing}\n{everything}")
     tap.check(first_missing(["a", "...", "c"], ["a", "b", "c"]) is None, "left-out lines are allowed")
     tap.check(first_missing(["c", "a"], ["a", "b", "c"]) == "a", "another order is caught")
     return tap.finish()

@@ -26,18 +26,19 @@ void try_in_child(const std::string&, const std::function<void()>& open) { open(
 
 namespace {
 
-/// One file that is rewritten for each input; in memory where the system offers that.
+/// One file that is rewritten for each input; in memory where the system offers that. It has no name: a crash leaves nothing.
 class Input {
  public:
   Input() {
     std::error_code none;
     const std::filesystem::path memory = "/dev/shm";
-    path_ = ((std::filesystem::is_directory(memory, none) ? memory : std::filesystem::temp_directory_path()) /
-             ("gdnsim-fuzz-" + std::to_string(::getpid())))
-                .string();
-    descriptor_ = ::open(path_.c_str(), O_RDWR | O_CREAT | O_CLOEXEC, 0600);
-    if (descriptor_ < 0) std::perror(path_.c_str()), std::abort();
-    std::atexit([] { ::unlink(path_.c_str()); });
+    std::string name =
+        ((std::filesystem::is_directory(memory, none) ? memory : std::filesystem::temp_directory_path()) /
+         "gdnsim-fuzz-XXXXXX")
+            .string();
+    descriptor_ = ::mkostemp(name.data(), O_CLOEXEC);
+    if (descriptor_ < 0 || ::unlink(name.c_str()) != 0) std::perror(name.c_str()), std::abort();
+    path_ = "/proc/self/fd/" + std::to_string(descriptor_);
   }
   const std::string& fill(const std::uint8_t* data, std::size_t size) {
     if (::ftruncate(descriptor_, 0) != 0 || ::pwrite(descriptor_, data, size, 0) != static_cast<ssize_t>(size))
@@ -46,7 +47,7 @@ class Input {
   }
 
  private:
-  static inline std::string path_;
+  std::string path_;
   int descriptor_ = -1;
 };
 

@@ -8,7 +8,10 @@
 
 #include <algorithm>
 #include <cstdio>
+#include <fstream>
+#include <initializer_list>
 #include <memory>
+#include <string>
 
 #include "golden/levels.hpp"
 #include "support/one_layer.hpp"
@@ -229,6 +232,23 @@ void check(Work& work, std::initializer_list<int> windows, Compared& total) {
 }
 
 }  // namespace
+
+#if defined(__x86_64__) && defined(__linux__)
+TEST_CASE("simd: the levels are those that the system says this CPU has") {
+  std::ifstream file("/proc/cpuinfo");
+  std::string line;
+  while (std::getline(file, line) && line.rfind("flags", 0) != 0) continue;
+  REQUIRE(line.rfind("flags", 0) == 0);
+  line += ' ';
+  const auto has = [&line](std::initializer_list<const char*> flags) {
+    return std::all_of(flags.begin(), flags.end(),
+                       [&](const char* flag) { return line.find(" " + std::string(flag) + " ") != std::string::npos; });
+  };
+  CHECK(golden::variants()[1].available);
+  CHECK(golden::variants()[2].available == has({"avx2", "fma"}));
+  CHECK(golden::variants()[3].available == has({"avx512f", "avx512bw", "avx512dq", "avx512vl", "fma"}));
+}
+#endif
 
 TEST_CASE("simd: the table of variants") {
   CHECK(golden::variants().size() == 4);

@@ -27,6 +27,8 @@ CASES = [
     ("an early exit(0) in a joined suite name", "OK", "half way\n", (0, 1, 0), "gdnsim:golden / a"),
     ("TAP checks", "OK", "ok 1 - a\nok 2 - b # SKIP no GPU\n1..2\n", (1, 0, 1), "cli / a"),
     ("failed TAP checks", "FAIL", "ok 1 - a\nnot ok 2 - b\n# ok 3 - in a comment\n1..2\n", (1, 1, 0), "cli / a"),
+    ("a TAP script that leaves early, with a good exit code", "OK", "ok 1 - a\nok 2 - b\n", (2, 1, 0), "cli / a"),
+    ("a TAP script that lost a line", "OK", "ok 1 - a\n1..2\n", (1, 1, 0), "cli / a"),
     ("a TAP crash", "ERROR", "ok 1 - a\n", (1, 1, 0), "cli / a"),
     ("a whole script skipped", "SKIP", "", (0, 0, 1), "cli / a"),
     ("a long program counts once", "OK", "done\n", (1, 0, 0), "long / a"),

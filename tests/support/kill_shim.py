@@ -22,7 +22,7 @@ def library():
     folder = tempfile.mkdtemp()
     atexit.register(shutil.rmtree, folder, True)
     path = os.path.join(folder, "kill_shim.so")
-    subprocess.run([compiler(), "-std=gnu11", "-O1", "-shared", "-fPIC", os.path.join(HERE, "kill_shim.c"), "-o", path], check=True)
+    subprocess.run([compiler(), "-std=gnu11", "-O1", "-shared", "-fPIC", os.path.join(HERE, "kill_shim.c"), "-o", path, "-ldl"], check=True)
     return path
 
 

@@ -9,6 +9,8 @@
 
 #include <doctest/doctest.h>
 
+#include "support/temp_dir.hpp"
+
 using namespace gdnsim;
 
 namespace {
@@ -308,23 +310,19 @@ TEST_CASE("what cannot run is refused") {
 }
 
 TEST_CASE("files") {
-  namespace fs = std::filesystem;
-  const fs::path folder = fs::temp_directory_path() / ("gdnsim-recipe-test-" + std::to_string(std::rand()));
-  fs::create_directory(folder);
-  const std::string good = (folder / "good.json").string(), other = (folder / "other").string();
+  const test::TempDir folder;
+  const std::string good = folder / "good.json", other = folder / "other";
   std::ofstream(good) << "\n  " << with("");
   std::ofstream(other) << "\x89HDF";
   CHECK(is_recipe(good));
   CHECK_FALSE(is_recipe(other));
-  CHECK_FALSE(is_recipe((folder / "missing").string()));
-  CHECK_FALSE(is_recipe(folder.string()));
+  CHECK_FALSE(is_recipe(folder / "missing"));
+  CHECK_FALSE(is_recipe(folder.path()));
   CHECK(canonical_json(load_recipe(good)) == canonical_json(parse_recipe(with(""), "")));
   CHECK(open_recipe(good)->steps() == 2);
-  CHECK_THROWS_WITH_AS(load_recipe(folder.string()), doctest::Contains("expected a readable recipe"), Error);
-  CHECK_THROWS_WITH_AS(load_recipe((folder / "missing").string()), doctest::Contains("expected a readable recipe"),
-                       Error);
+  CHECK_THROWS_WITH_AS(load_recipe(folder.path()), doctest::Contains("expected a readable recipe"), Error);
+  CHECK_THROWS_WITH_AS(load_recipe(folder / "missing"), doctest::Contains("expected a readable recipe"), Error);
   CHECK_THROWS_WITH_AS(load_recipe(other), doctest::Contains("expected valid JSON"), Error);
-  fs::remove_all(folder);
 }
 
 TEST_CASE("every sample recipe runs") {
