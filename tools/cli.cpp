@@ -53,15 +53,6 @@ void parse_steps(const std::string& text, Slice& slice) {
   if (colon + 1 < text.size()) slice.last_step = whole_number(text.substr(colon + 1), "--steps", form);
 }
 
-/// True for the same file, whatever the spelling and whether it is there or not.
-bool same_file(const std::string& a, const std::string& b) {
-  std::error_code failed;
-  if (a.empty() || b.empty()) return false;
-  if (std::filesystem::equivalent(a, b, failed)) return true;
-  const auto x = std::filesystem::weakly_canonical(std::filesystem::absolute(a), failed);
-  return x == std::filesystem::weakly_canonical(std::filesystem::absolute(b), failed);
-}
-
 /// A device, pipe or socket: written in place; nothing is there that could be lost.
 bool is_sink(const std::string& path) {
   struct stat status {};
@@ -99,13 +90,44 @@ int replace_file(const std::string& path, const std::string& text) {
   return failed;
 }
 
+/// The trace that a log says it was made from. Where it cannot be opened the line names both, and what to do.
+std::unique_ptr<Trace> open_trace_of(const Input& input) {
+  const std::string path = provenance_of(input.log->header(), "trace");
+  if (path.empty()) throw error(input.path, ": does not say where its trace is; name it with --trace FILE");
+  try {
+    return open_trace(path);
+  } catch (const Error& problem) {
+    throw error(input.path, ": the trace that it was made from: ", problem.what(), "; name it with --trace FILE");
+  }
+}
+
+/// A word that no terminal obeys and every shell takes for the same bytes: "$(printf 'a\012b')".
+std::string printf_word(const std::string& text) {
+  std::string word = "\"$(printf '";
+  for (const char c : text) {
+    std::array<char, 8> octal{};
+    std::snprintf(octal.data(), octal.size(), "\\%03o", static_cast<unsigned>(static_cast<unsigned char>(c)));
+    const bool plain = c >= ' ' && c <= '~' && c != '\'' && c != '\\' && c != '%';
+    word += plain ? std::string(1, c) : octal.data();
+  }
+  return word + "')\"";
+}
+
+}  // namespace
+
+bool same_file(const std::string& a, const std::string& b) {
+  std::error_code failed;
+  if (a.empty() || b.empty()) return false;
+  if (std::filesystem::equivalent(a, b, failed)) return true;
+  const auto x = std::filesystem::weakly_canonical(std::filesystem::absolute(a), failed);
+  return x == std::filesystem::weakly_canonical(std::filesystem::absolute(b), failed);
+}
+
 std::string provenance_of(const LogHeader& header, const std::string& key) {
   for (const auto& [name, value] : header.provenance)
     if (name == key) return value;
   return "";
 }
-
-}  // namespace
 
 int exit_code(Verdict verdict) {
   return verdict == Verdict::match ? kMatch : verdict == Verdict::diverged ? kDiverged : kFailed;
@@ -246,6 +268,18 @@ Recording& Input::recording() {
   throw error(path, ": a recipe holds no recorded outputs to compare with; 'gdnsim run' makes a log from it");
 }
 
+std::string Input::look_again() const {
+  const bool incomplete = log && log->steps() < log->declared_steps();
+  return (incomplete ? "gdnsim verify " : "gdnsim info ") + shell_word(path);
+}
+
+std::vector<std::string> trace_warnings(Trace& trace) {
+  std::vector<std::string> lines = gate_warnings(trace);
+  for (const std::string& path : trace.unknown())
+    lines.push_back(path + ": the trace format knows no such name; it is not read and not compared");
+  return lines;
+}
+
 Input open_input(const std::string& path) {
   Input input;
   input.path = path;
@@ -264,24 +298,30 @@ Input open_input(const std::string& path) {
   const Model& model = input.log ? input.log->model() : input.stream().model();
   std::vector<std::string> warnings = offset_warnings(model);
   if (input.trace)
-    for (std::string& line : gate_warnings(*input.trace)) warnings.push_back(std::move(line));
+    for (std::string& line : trace_warnings(*input.trace)) warnings.push_back(std::move(line));
   for (const std::string& line : warnings) std::cerr << "gdnsim: warning: " << path << ": " << line << "\n";
   return input;
 }
 
 void open_source(Input& input, const std::string& trace_path) {
   const LogHeader& header = input.log->header();
+  require_trace_of_log(input, trace_path);
   if (header.source.starts_with("{")) {
     input.stream_of_log = make_recipe_stream(parse_recipe(header.source, input.path + ": source"));
     return;
   }
-  const std::string path = !trace_path.empty() ? trace_path : provenance_of(header, "trace");
-  if (path.empty()) throw error(input.path, ": does not say where its trace is; name it with --trace");
-  auto trace = open_trace(path);
-  if (trace->source() != header.source)
-    throw error(path, ": is not the trace that ", input.path, " was made from: expected ", header.source, ", found ",
-                trace->source());
+  auto trace = trace_path.empty() ? open_trace_of(input) : open_trace(trace_path);
+  if (const std::string found = trace->source(); found != header.source)
+    throw error(trace->path(), ": is not the trace that ", input.path, " was made from: expected ", header.source,
+                ", found ", found, trace_path.empty() ? "; name it with --trace FILE" : "");
   input.stream_of_log = std::move(trace);
+}
+
+void require_trace_of_log(const Input& input, const std::string& trace_path) {
+  if (trace_path.empty()) return;
+  if (!input.log) throw error("--trace ", trace_path, ": says where a log's trace is, and ", input.path, " is no log");
+  if (input.log->header().source.starts_with("{"))
+    throw error("--trace ", trace_path, ": says where a log's trace is, and ", input.path, " is a recipe's log");
 }
 
 namespace {
@@ -317,13 +357,16 @@ void RecordingOptions::add_to(CLI::App& command, const std::string& contract_mea
 Input RecordingOptions::open() const {
   Input input = open_input(file);
   input.recording();  // a recipe is refused before anything else is looked at
+  require_trace_of_log(input, trace);
   if (input.log) open_source(input, trace);
   return input;
 }
 
+std::string RecordingOptions::trace_words() const { return trace.empty() ? "" : " --trace " + shell_word(trace); }
+
 std::string RecordingOptions::words(const Input& input, const ContractSet& used) const {
   std::string text = " " + shell_word(file);
-  if (!trace.empty()) text += " --trace " + shell_word(trace);
+  text += trace_words();
   const bool file_says = contract == "auto" && named_contracts(contract, input).contracts;
   if (!file_says) text += " --contract " + shell_word(contract == "auto" ? contract_name(used) : contract);
   return text;
@@ -382,7 +425,9 @@ std::string bytes_text(std::uint64_t bytes) {
 
 std::string shell_word(const std::string& text) {
   constexpr const char* plain = "abcdefghijklmnopqrstuvwxyzABCDEFGHIJKLMNOPQRSTUVWXYZ0123456789_-./:,+=@";
+  if (text.starts_with("-")) return shell_word("./" + text);  // no option
   if (!text.empty() && text.find_first_not_of(plain) == std::string::npos) return text;
+  if (printable(text) != text) return printf_word(text);
   std::string quoted = "'";
   for (char c : text) quoted += c == '\'' ? std::string("'\\''") : std::string(1, c);
   return quoted + "'";

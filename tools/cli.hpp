@@ -68,6 +68,8 @@ struct OutputOptions {
 void write_output(const std::string& path, const std::string& text);
 /// Throws Error when what a command would write is what it reads.
 void require_apart(const std::string& output, const std::string& input);
+/// True for the same file, whatever the spelling and whether it is there or not.
+bool same_file(const std::string& a, const std::string& b);
 /// For options that take a text: an empty one is a usage error, never "all" or "none".
 CLI::Validator not_empty();
 
@@ -104,10 +106,18 @@ struct Input {
 
   Stream& stream();
   Recording& recording();  // throws Error for a recipe
+  /// The command that says more of a file with which a comparison came to nothing: of a log that lacks steps, why.
+  std::string look_again() const;
 };
 Input open_input(const std::string& path);
+/// What is odd about a trace that can be read all the same, a line each.
+std::vector<std::string> trace_warnings(Trace& trace);
 /// Opens what a log was made from: its recipe, or the trace at `trace_path` (empty: where the provenance says).
 void open_source(Input& input, const std::string& trace_path);
+/// Throws Error when --trace is given for a file that has no use for it: only a log of a trace has.
+void require_trace_of_log(const Input& input, const std::string& trace_path);
+/// What a log says of its making; empty when it says nothing of that.
+std::string provenance_of(const LogHeader& header, const std::string& key);
 
 /// The contracts that --contract names, or (auto) those that a log or a bundle says it was made under; else none: to be chosen
 /// by the recorded bits.
@@ -124,6 +134,7 @@ struct RecordingOptions {
   Input open() const;  // a log with what it was made from
   /// The same again in a command line, under the contracts that were used.
   std::string words(const Input& input, const ContractSet& used) const;
+  std::string trace_words() const;  // " --trace FILE", when it was given
 };
 void add_trace_option(CLI::App& command, std::string& trace);
 
@@ -151,7 +162,7 @@ class Progress {
 void say(const OutputOptions& output, const std::string& message);
 /// "1.5 GiB"
 std::string bytes_text(std::uint64_t bytes);
-/// A path as a shell word, quoted when it must be.
+/// A path as a shell word, quoted when it must be, never an option and never what a terminal obeys.
 std::string shell_word(const std::string& text);
 
 }  // namespace gdnsim::tools

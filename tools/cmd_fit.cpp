@@ -1,6 +1,7 @@
 // gdnsim fit: find the contract of an unknown provider from a recording alone.
 #include <filesystem>
 #include <iostream>
+#include <optional>
 
 #include "cli.hpp"
 #include "gdnsim/error.hpp"
@@ -153,18 +154,32 @@ bool writes(const FitResult& result, const Options& options) {
   return !options.contract.empty() && (options.partial || outcome_of(result) == Outcome::match);
 }
 
+/// What was found by a long search is shown also when it cannot be written: the error waits.
+std::optional<Error> try_to_write(const FitResult& result, const Options& options) {
+  try {
+    if (writes(result, options)) write_output(options.contract, to_text(result.contracts));
+  } catch (const Error& problem) {
+    return problem;
+  }
+  return std::nullopt;
+}
+
 /// Says before the work that a file would be in the way.
 void check_contract_target(const Options& options) {
   if (options.contract.empty()) return;
   require_apart(options.contract, options.file);
   if (std::filesystem::is_directory(options.contract))
     throw error("-o ", options.contract, ": expected a file, found a directory");
+  if (const auto folder = std::filesystem::absolute(options.contract).parent_path();
+      !std::filesystem::is_directory(folder))
+    throw error("-o ", options.contract, ": cannot be written: there is no folder ", folder.string());
   if (!options.output.force && std::filesystem::exists(std::filesystem::symlink_status(options.contract)))
     throw error(options.contract, ": exists already; --force replaces it");
 }
 
-void print_result(const FitResult& result, const Options& options, const std::string& backend) {
-  std::cout << "fit " << options.file << "\nbackend   " << backend << "\n";
+/// `kept`: the contract is in the file that was asked for.
+void print_result(const FitResult& result, const Options& options, const std::string& backend, bool kept) {
+  std::cout << "fit " << printable(options.file) << "\nbackend   " << backend << "\n";
   for (const FitPath& path : result.paths) print_path(path);
   print_proof(result);
   std::cout << "time      " << std::fixed << std::setprecision(1) << result.search_seconds << " s of search"
@@ -172,7 +187,7 @@ void print_result(const FitResult& result, const Options& options, const std::st
   if (!writes(result, options) && !options.contract.empty())
     std::cout
         << "contract  not written: it does not reproduce every recorded element (--partial writes it all the same)\n";
-  else if (options.contract.empty())
+  else if (!kept)
     std::cout << "\n" << to_text(result.contracts) << "\n";
   else
     std::cout << "contract  " << options.contract << "\n"
@@ -186,18 +201,21 @@ int run(const Options& options) {
   check_contract_target(options);
   Input input = open_input(options.file);
   Recording& recording = input.recording();
+  require_trace_of_log(input, options.trace);
   if (input.log) open_source(input, options.trace);
   const ChosenBackend chosen = options.backend.choose();
   FitOptions fit_options;
   fit_options.slice = options.slice.parsed();
   fit_options.seconds = options.seconds;
   const FitResult result = fit(input.stream(), recording, *chosen.backend, fit_options);
-  if (writes(result, options)) write_output(options.contract, to_text(result.contracts));
+  const std::optional<Error> failed = try_to_write(result, options);
   if (options.output.json_on_stdout())
     say(options.output, verdict_of(result));
   else
-    print_result(result, options, chosen.reason + "; " + chosen.backend->description());
+    print_result(result, options, chosen.reason + "; " + chosen.backend->description(),
+                 !options.contract.empty() && !failed);
   options.output.write_json(to_json(result, options));
+  if (failed) throw *failed;
   return static_cast<int>(outcome_of(result));
 }
 

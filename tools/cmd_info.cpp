@@ -7,7 +7,6 @@
 
 #include "cli.hpp"
 #include "gdnsim/block_history.hpp"
-#include "gdnsim/gates.hpp"
 
 namespace gdnsim::tools {
 namespace {
@@ -205,7 +204,7 @@ Slice slice_of(Input& input, const Slice& asked) {
 void add_warnings(Json& j, const Model& model, Trace* trace = nullptr) {
   std::vector<std::string> warnings = offset_warnings(model);
   if (trace)
-    for (std::string& line : gate_warnings(*trace)) warnings.push_back(std::move(line));
+    for (std::string& line : trace_warnings(*trace)) warnings.push_back(std::move(line));
   if (!warnings.empty()) j["warnings"] = warnings;
 }
 

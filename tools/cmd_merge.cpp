@@ -1,6 +1,7 @@
 // gdnsim merge, gdnsim split: the tensor-parallel ranks of one rollout as one trace, and back.
 #include <filesystem>
 #include <iostream>
+#include <system_error>
 
 #include "cli.hpp"
 #include "gdnsim/error.hpp"
@@ -42,6 +43,10 @@ RankOptions rank_options(const Options& options, Progress& progress) {
 int merge(const Options& options) {
   options.output.check_target(options.inputs);
   for (const std::string& input : options.inputs) require_apart(options.output_path, input);
+  for (auto input = options.inputs.begin(); input != options.inputs.end(); ++input)
+    for (auto other = options.inputs.begin(); other != input; ++other)
+      if (std::error_code none; std::filesystem::equivalent(*input, *other, none))
+        throw error(*input, ": is given twice; each rank has a trace of its own");
   if (options.inputs.size() < 2) throw error("merge: expected the traces of two or more ranks, found one");
   {
     Progress progress("merge", options.output);

@@ -1,5 +1,6 @@
 // The program: one subcommand a file. Exit codes as cmp and diff have them: 0 match or done, 1 diverged, 2 could not.
 #include <csignal>
+#include <filesystem>
 #include <iostream>
 #include <new>
 
@@ -50,6 +51,8 @@ int run(CLI::App& root, const Job& job, int argc, char** argv) {
     return fail(problem.what() + help_of(root, argc, argv));
   } catch (const Error& problem) {
     return fail(problem.what());
+  } catch (const std::filesystem::filesystem_error& problem) {  // a folder that may not be searched, a name too long
+    return fail(problem.path1().string() + ": cannot be reached: " + problem.code().message());
   } catch (const std::bad_alloc&) {
     return fail("not enough memory; try fewer --layers or --steps");
   } catch (const std::exception& problem) {

@@ -3,6 +3,8 @@
 
 #include <algorithm>
 #include <cctype>
+#include <cerrno>
+#include <cstring>
 #include <filesystem>
 #include <fstream>
 #include <functional>
@@ -362,6 +364,10 @@ ContractSet load_contracts(const std::string& name_or_file) {
   if (std::filesystem::exists(name_or_file, none) && !std::filesystem::is_regular_file(name_or_file, none))
     throw error(name_or_file, ": expected a contract file, found something that is not a regular file");
   std::ifstream file(name_or_file, std::ios::binary);
+  const int failed = errno;
+  const bool is_path =
+      name_or_file.find_first_of("./") != std::string::npos || std::filesystem::exists(name_or_file, none);
+  if (!file && is_path) throw error(name_or_file, ": expected a contract file: ", std::strerror(failed));
   if (!file) contract_preset(name_or_file);  // throws, with the list of names
   std::string text(1 << 16, '\0');
   file.read(text.data(), static_cast<std::streamsize>(text.size()));

@@ -141,7 +141,43 @@ Group File::root() const {
   group.path_ = "/";
   group.where_ = path_ + ": /";
   group.file_bytes_ = bytes_;
+  group.asked_ = asked_;
   return group;
+}
+
+namespace {
+
+constexpr std::size_t kMostUnasked = 64, kMostLinks = 4096;
+
+/// Names of a group's links, ascending.
+std::vector<std::string> names_in(const Handle& group, const std::string& where) {
+  H5G_info_t info{};
+  require(H5Gget_info(group.id(), &info), where, "its links cannot be counted");
+  std::vector<std::string> names;
+  for (hsize_t i = 0; i < std::min<hsize_t>(info.nlinks, kMostLinks); ++i) {
+    std::string name(256, '\0');
+    const ssize_t size = require(
+        H5Lget_name_by_idx(group.id(), ".", H5_INDEX_NAME, H5_ITER_INC, i, name.data(), name.size(), H5P_DEFAULT),
+        where, "its links cannot be listed");
+    name.resize(std::min<std::size_t>(static_cast<std::size_t>(size), name.size() - 1));
+    names.push_back(std::move(name));
+  }
+  return names;
+}
+
+}  // namespace
+
+std::vector<std::string> File::unasked() const {
+  start_library();
+  std::vector<std::string> paths;
+  for (const auto& [path, names] : *asked_) {
+    const std::string where = path_ + ": " + path;
+    const Handle group = owned(H5Gopen2(id_.id(), path.c_str(), H5P_DEFAULT), where, "cannot be opened");
+    for (const std::string& name : names_in(group, where))
+      if (!names.contains(name) && paths.size() < kMostUnasked)
+        paths.push_back(path == "/" ? path + name : path + "/" + name);
+  }
+  return paths;
 }
 
 void File::close_library_file() {
@@ -188,6 +224,7 @@ std::string Group::where(std::string_view name) const {
 bool Group::has(std::string_view name) const {
   start_library();
   const std::string link(name);
+  (*asked_)[path_].insert(link);
   const htri_t there = require(H5Lexists(id_.id(), link.c_str(), H5P_DEFAULT), where(name), "cannot be looked up");
   if (there == 0) return false;
   H5L_info_t info{};
@@ -208,6 +245,8 @@ Group Group::group(std::string_view name) const {
   found.path_ = path_ == "/" ? "/" + link : path_ + "/" + link;
   found.where_ = file_ + ": " + found.path_;
   found.file_bytes_ = file_bytes_;
+  found.asked_ = asked_;
+  (*asked_)[found.path_];
   return found;
 }
 

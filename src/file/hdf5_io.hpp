@@ -9,7 +9,10 @@
 #include <cstddef>
 #include <cstdint>
 #include <functional>
+#include <map>
+#include <memory>
 #include <optional>
+#include <set>
 #include <span>
 #include <string>
 #include <string_view>
@@ -108,7 +111,7 @@ class Dataset {
  private:
   friend class Group;
   void check_storage(std::uint64_t file_bytes);
-  void require_room_for_checksums(std::uint64_t first, std::uint64_t count) const;
+  void require_stored(std::uint64_t first, std::uint64_t count) const;
   Handle select(std::uint64_t first, std::uint64_t count);
   void read_selected(const Handle& memory, std::uint64_t first, std::span<std::byte> out);
   Handle id_, file_type_, space_;
@@ -120,6 +123,9 @@ class Dataset {
   Dims chunk_;
   unsigned checksums_ = 0;  // fletcher32 filters
 };
+
+/// What a reader has asked a file for: names by the path of their group.
+using Asked = std::map<std::string, std::set<std::string>>;
 
 /// A group (or the root) of an open file.
 class Group {
@@ -175,6 +181,7 @@ class Group {
   Handle id_;
   std::string file_, path_, where_;
   std::uint64_t file_bytes_ = 0;
+  std::shared_ptr<Asked> asked_;
 };
 
 /// An open file. Declare it before the groups and datasets that live in it.
@@ -190,6 +197,8 @@ class File {
   static File create(RawFile out, const std::string& messages_as, std::uint64_t align_from);
 
   Group root() const;
+  /// Paths of the links that nobody has asked for, in the groups that somebody did; sorted, at most 64.
+  std::vector<std::string> unasked() const;
   const std::string& path() const { return path_; }
   std::uint64_t bytes() const { return bytes_; }  // size on disk when it was opened
   /// Closes; every group and dataset of the file must be closed by then. A created file is written to disk now, every call
@@ -207,6 +216,7 @@ class File {
   Handle id_;
   std::string path_;
   std::uint64_t bytes_ = 0;
+  std::shared_ptr<Asked> asked_ = std::make_shared<Asked>();
 };
 
 template <class T>

@@ -317,15 +317,17 @@ void Dataset::require_whole() {
   whole_ = true;
 }
 
-/// HDF5's fletcher32 filter takes four bytes off a stored chunk without asking how long it is. (Asked by its storage size, a
-/// chunk is looked up in the index; H5Dget_chunk_info_by_coord walks through all of it.)
-void Dataset::require_room_for_checksums(std::uint64_t first, std::uint64_t count) const {
+/// Each chunk is there: a damaged index can have as many as it should, one of them twice, and HDF5 would make up the values of
+/// the other. And its fletcher32 filter takes four bytes off a chunk without asking how long it is. (Asked by its storage size,
+/// a chunk is looked up in the index; H5Dget_chunk_info_by_coord walks through all of it.)
+void Dataset::require_stored(std::uint64_t first, std::uint64_t count) const {
   std::vector<hsize_t> at(dims_.size(), 0);
   for (at[0] = first / chunk_[0] * chunk_[0]; at[0] < first + count;) {
     hsize_t stored = 0;
     require(H5Dget_chunk_storage_size(id_.id(), at.data(), &stored), where_, "a chunk cannot be found");
     if (stored <= 4 * checksums_)
-      throw error(where_, "[", at[0], "]: expected a chunk with its checksum, found ", stored, " bytes");
+      throw error(where_, "[", at[0], "]: expected a stored chunk", checksums_ > 0 ? " with its checksum" : "",
+                  ", found ", stored, " bytes");
     std::size_t axis = at.size() - 1;  // the next chunk, the last axis fastest
     while (axis > 0 && (at[axis] += chunk_[axis]) >= dims_[axis]) at[axis--] = 0;
     if (axis == 0) at[0] += chunk_[0];
@@ -337,7 +339,7 @@ void Dataset::read_rows(std::uint64_t first, std::uint64_t count, std::span<std:
   start_library();
   require_whole();
   if (out.empty()) return;
-  if (chunked_ && checksums_ > 0) require_room_for_checksums(first, count);
+  if (chunked_) require_stored(first, count);
   read_selected(select(first, count), first, out);
 }
 
@@ -346,7 +348,7 @@ void Dataset::read_entry(std::uint64_t first, std::uint64_t second, std::span<st
   start_library();
   require_whole();
   if (out.empty()) return;
-  if (chunked_ && checksums_ > 0) require_room_for_checksums(first, 1);
+  if (chunked_) require_stored(first, 1);
   std::vector<hsize_t> start(dims_.size(), 0), size(dims_.begin(), dims_.end());
   start[0] = first, size[0] = 1;
   start[1] = second, size[1] = 1;

@@ -68,6 +68,7 @@ inline constexpr std::string_view kMixedQkv = "mixed_qkv";
 inline constexpr std::string_view kA = "a";
 inline constexpr std::string_view kB = "b";
 inline constexpr std::string_view kZ = "z";  // optional
+inline constexpr std::string_view kEngineBlock = "engine_block";  // a capture's own
 // Version 2, all optional.
 inline constexpr std::string_view kDraft = "draft";
 inline constexpr std::string_view kAccepted = "accepted";

@@ -281,6 +281,8 @@ Recipe parse_recipe(const std::string& text, const std::string& where) {
   JsonReader reader(json, where, "");
   std::string schema;
   reader.require("schema").text("schema", schema);
+  if (schema == "gdnsim.drift/1")
+    throw error(where, ": is a sweep, not a recipe; 'gdnsim drift FILE -o RESULT' runs it");
   if (schema != kSchema) reader.refuse("schema", std::string("\"") + kSchema + "\"", json.at("schema"));
   Recipe recipe;
   reader.text("note", recipe.note);

@@ -75,6 +75,7 @@ class TraceFile final : public Trace {
   bool has_recording() const override;
   const std::vector<std::pair<std::string, std::string>>& layout() const override { return layout_; }
   std::string content_digest() override;
+  std::vector<std::string> unknown() const override { return unknown_; }
 
   TapSet taps(int layer) const override;
   void read_tap(Tap tap, std::int64_t step, int layer, Bytes& out) override;
@@ -119,6 +120,7 @@ class TraceFile final : public Trace {
   std::vector<std::int32_t> load_offsets_, state_offsets_;
   std::vector<Snapshot> snapshots_;
   std::vector<std::pair<std::string, std::string>> provenance_, layout_;
+  std::vector<std::string> unknown_;
   std::string digest_;
   Bytes packed_;
 };
@@ -143,6 +145,7 @@ TraceFile::TraceFile(const std::string& path) : file_(h5::File::open(path)) {
   open_events(root);
   open_recorded(root);
   provenance_ = read_provenance(root);
+  unknown_ = file_.unasked();  // what was asked for until here is all that the format knows
   if (version_ >= 2) require_life(*this, file_.path());
 }
 
@@ -215,6 +218,7 @@ void TraceFile::require_tables(const Group& steps) {
 
 void TraceFile::open_layer(const Group& steps, int layer) {
   const Group group = steps.group(std::to_string(layer));
+  group.has(kEngineBlock);  // a capture's own note: known, not read
   const h5::Type act = h5::type_of(model_.act_dtype);
   const auto T = static_cast<std::uint64_t>(steps_), B = static_cast<std::uint64_t>(rows_);
   const auto dim = static_cast<std::uint64_t>(model_.dim()), HV = static_cast<std::uint64_t>(model_.HV);

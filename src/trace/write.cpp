@@ -3,8 +3,9 @@
 #include <sys/stat.h>
 
 #include <algorithm>
-#include <cstdio>
 #include <map>
+#include <optional>
+#include <utility>
 
 #include "file/model_io.hpp"
 #include "file/raw_file.hpp"
@@ -185,10 +186,12 @@ void lay_out_recorded(Group& root, const TraceHeader& header, Regions& regions) 
   if (!header.snapshots.empty()) lay_out_snapshots(recorded, header, regions);
 }
 
+constexpr std::uint64_t kAlignFrom = 4096;  // bytes: larger datasets begin at a page
+
 /// Creates the whole file but its bulk data, not yet @complete.
-Regions lay_out(const std::string& temporary, const std::string& path, const TraceHeader& header) {
+Regions lay_out(RawFile out, const std::string& path, const TraceHeader& header) {
   Regions regions;
-  h5::File file = h5::File::create(temporary, path);
+  h5::File file = h5::File::create(std::move(out), path, kAlignFrom);
   {
     Group root = file.root();
     root.set_string(kFormat, kTraceFormat);
@@ -204,14 +207,6 @@ Regions lay_out(const std::string& temporary, const std::string& path, const Tra
   regions.completion = file.close_and_prepare([](Group& root) { root.overwrite_int(kComplete, 1); });
   return regions;
 }
-
-/// Removes the temporary file unless it was renamed away.
-struct Temporary {
-  std::string name;
-  ~Temporary() {
-    if (!name.empty()) std::remove(name.c_str());
-  }
-};
 
 class TraceFileWriter final : public TraceWriter {
  public:
@@ -236,7 +231,7 @@ class TraceFileWriter final : public TraceWriter {
   Model model_;
   std::vector<Event> events_;
   bool has_z_, has_path_, has_launch_tokens_, has_drafts_, has_source_, has_accepted_;
-  Temporary temporary_;
+  std::optional<NewFile> fresh_;
   Regions regions_;
   RawFile file_;
 };
@@ -257,13 +252,13 @@ TraceFileWriter::TraceFileWriter(const std::string& path, const TraceHeader& hea
     throw error(path, ": expected a regular file or nothing, found another kind of file");
   if (!force && ::lstat(path.c_str(), &status) == 0) throw error(path, ": already exists (--force replaces it)");
   validate_header(header, path);
-  temporary_.name = temporary_name(path);
+  fresh_.emplace(path);
   try {
-    regions_ = lay_out(temporary_.name, path, header);
+    regions_ = lay_out(fresh_->open(), path, header);
   } catch (const Error& failed) {  // HDF5 does not say why it could not write
     throw Error(failed.what() + limit_text());
   }
-  file_ = RawFile(temporary_.name, RawFile::Mode::write, path);
+  file_ = fresh_->open();
   require(file_.reserve(file_.size()), "its space cannot be reserved");
 }
 
@@ -376,9 +371,7 @@ void TraceFileWriter::finish() {
     require(file_.write_at(patch.offset, patch.bytes), "cannot be completed");
   require(file_.sync(), "cannot be synced");
   require(file_.close(), "cannot be closed");
-  const int failed = rename_file(temporary_.name, path_, force_);
-  if (failed != 0) throw error(path_, ": cannot be renamed into place: ", errno_text(failed));
-  temporary_.name.clear();
+  require(fresh_->put_in_place(force_), "cannot be put into place");
 }
 
 }  // namespace

@@ -5,7 +5,9 @@ bad_input.py ROOT PROGRAM
 """
 
 import os
+import re
 import shutil
+import struct
 import sys
 import tempfile
 
@@ -173,6 +175,30 @@ def check_traces(checks, trace, folder):
         check_trace(checks, folder, name, bad, words)
 
 
+def check_chunk_twice(checks, trace, folder):
+    """A damaged index names one chunk twice and another never: their number is right, and HDF5 would make up the values."""
+    import odd_hdf5
+
+    chunked, bad = os.path.join(folder, "chunked.h5"), os.path.join(folder, "bad.h5")
+    odd_hdf5.VARIANTS["chunks"](trace, chunked)
+    with h5py.File(chunked, "r") as file:
+        data = file["steps/1/a"]
+        last = data.id.get_chunk_info(data.id.get_num_chunks() - 1)
+    step, *rest = last.chunk_offset
+    whole, key = read_bytes(chunked), struct.pack(f"<II{len(rest) + 2}Q", last.size, 0, step, *rest, 0)
+    places = [found.start() + 8 for found in re.finditer(re.escape(key), whole)]  # its own, and those of datasets of the same shape
+    done = [check_one_twice(checks.program, bad, whole, at, step - 2) for at in places]
+    tidy = [one.code == 2 and one.err.count("\n") == 1 and "/steps/" in one.err and "chunk" in one.err for one in done]
+    named = ["/steps/1/a" in one.err for one in done]
+    checks.tap.check(all(tidy) and any(named), f"a chunk stored twice, another never, in {len(places)} datasets", "\n".join(map(str, done)))
+
+
+def check_one_twice(program, bad, whole, at, step):
+    with open(bad, "wb") as stream:
+        stream.write(whole[:at] + struct.pack("<Q", step) + whole[at + 8 :])
+    return program("verify", bad)
+
+
 def check_no_trace(checks, trace, folder):
     bad, whole = os.path.join(folder, "bad.h5"), read_bytes(trace)
     for name, data, words in [
@@ -235,6 +261,7 @@ def main():
     with tempfile.TemporaryDirectory() as folder:
         recipe, trace = write_recipe(os.path.join(folder, "recipe.json")), os.path.join(folder, "good.h5")
         checks.does("a trace", ["synth", recipe, "-o", trace, "--record"])
+        check_chunk_twice(checks, trace, folder)
         check_no_trace(checks, trace, folder)
         check_recipe(checks, folder)
         if h5py is None:

@@ -161,6 +161,8 @@ def check_limit(room):
         for number, (out, command) in enumerate(room.writers(folder)):
             done = room.program(*command, preexec_fn=confine_to_little)
             fault = one_line(done, "RLIMIT_FSIZE")
+            if command[0] == "fit" and "state_dot" not in done.out:
+                fault += f"what a long search found is lost: {done}"
             left = os.listdir(folder)
             room.tap.check(not fault and not left, f"a file-size limit: {command[0]} {number}", f"left {left}\n{fault}")
 

@@ -511,6 +511,7 @@ with tempfile.TemporaryDirectory() as folder:
     kill_and_go_on(folder, sweep, read_bytes(result))
     check_refusals(folder, sweep)
     check_shown(folder, result)
+    checks.refused("a result is no trace, and is called what it is", ["info", result], result, "gdnsim drift")
     check_nonfinite(folder)
     check_oracle(folder)
     check_captured(folder)

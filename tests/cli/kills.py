@@ -124,6 +124,24 @@ def at_call(case, mode, at, thorough):
         return [f"{mode} at call {at}: {what}" for what in wrong], there
 
 
+def check_synth(tap, program, recipe, folder):
+    """A trace has no name before it is whole: a killed synth leaves nothing, at whatever call."""
+    calls, out = os.path.join(folder, "synth.calls"), os.path.join(folder, "synth")
+    os.mkdir(out)
+    command = ["synth", recipe, "-o", os.path.join(out, "a.h5"), "--record", "--contract", "golden", "--quiet"]
+    program(*command, env=kill_shim.environment(log=calls))
+    count, wrong = len(kill_shim.calls(calls)), []
+    os.remove(os.path.join(out, "a.h5"))
+    for at in range(0, count, max(1, count // 20)):
+        done = program(*command, env=kill_shim.environment("kill", at))
+        left = os.listdir(out)
+        if done.code != -signal.SIGKILL or left not in ([], ["a.h5"]) or left and program("verify", command[3]).code != 0:
+            wrong.append(f"call {at}: left {left}\n{done}")
+        for name in left:
+            os.remove(os.path.join(out, name))
+    tap.check(not wrong and count > 20, f"synth, killed at some of {count} calls, leaves nothing or a whole trace", "\n".join(wrong))
+
+
 def check_every_call(tap, case):
     points = [(mode, at) for mode in ("kill", "half") for at in range(case.calls)]
     with concurrent.futures.ThreadPoolExecutor(2) as pool:
@@ -188,6 +206,7 @@ def main():
                 for every in ("", "every:2"):
                     options = ["--state", state] + (["--checkpoint", every] if every else [])
                     check_every_call(tap, Case(program, folder, " ".join(options), small, options))
+            check_synth(tap, program, small, folder)
             check_is_seen(tap, Case(program, folder, "judged", small, []))
         options = ["--state", "every:16", "--checkpoint", "every:64"]
         check_random(tap, Case(program, folder, "large, " + " ".join(options), large, options), int(sys.argv[4]) if only_random else 40, 1)

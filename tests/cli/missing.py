@@ -109,6 +109,27 @@ def check_taps(checks, trace, folder):
     checks.tap.check("no element was compared" in done.line("because"), "and the report says so", done)
 
 
+def check_unknown(checks, trace, folder):
+    """What the format does not know is said, for it may be what somebody meant to have compared."""
+    for name, other in (("recorded/0/core_out", "recorded/0/coreout"), ("recorded", "record"), ("steps/0/z", "steps/0/zz")):
+
+        def rename(copy, name=name, other=other):
+            copy.move(name, other)
+
+        path = changed(trace, folder, rename)
+        told = f"/{other}: the trace format knows no such name"
+        done = checks.program("info", path, "--json", "-")
+        warnings = done.json.get("warnings", []) if done.code == 0 else []
+        checks.tap.check([told in line for line in warnings] == [True], f"{other}: info warns", done)
+        done = checks.program("replay", path, "--contract", "golden")
+        checks.tap.check(done.err.count(told) == 1, f"{other}: so does replay", done)
+    done = checks.does("info of the whole trace", ["info", trace])
+    checks.tap.check("no such name" not in done.out + done.err, "which has none", done)
+    path = changed(trace, folder, lambda copy: copy["steps/0"].create_dataset("engine_block", data=[1]))
+    done = checks.does("info of a capture", ["info", path])
+    checks.tap.check("no such name" not in done.out + done.err, "nor have the engine's blocks", done)
+
+
 def check_layers(checks, trace, folder):
     """Snapshots of layer 0 alone: nothing of layer 1 was recorded."""
 
@@ -217,6 +238,7 @@ def main():
             tap.skip("traces that lack something", "python3-h5py is not installed")
             return tap.finish()
         check_taps(checks, trace, folder)
+        check_unknown(checks, trace, folder)
         check_layers(checks, trace, folder)
         check_unwritten(checks, folder)
     return tap.finish()

@@ -149,6 +149,26 @@ def check_files(checks, trace, recipe, folder):
     )
 
 
+def check_names(checks, trace, folder):
+    """Names that lead nowhere, too long ones, and files of another command: said as what they are."""
+    sweep = os.path.join(sys.argv[1], "traces", "recipes", "drift", "gallery.json")
+    long, new = "a" * 300, os.path.join(folder, "new.h5")
+    for name, arguments, *words in [
+        ("a contract file that is not there", ["replay", trace, "--contract", "./my.contrct"], "./my.contrct", "No such file"),
+        ("a name too long: --json", ["replay", trace, "--json", os.path.join(folder, long)], long, "too long"),
+        ("a name too long: pack", ["pack", trace, "-o", os.path.join(folder, long), "--contract", "golden"], long, "too long"),
+        ("a name too long: fit", ["fit", trace, "-o", os.path.join(folder, long)], long, "too long"),
+        ("a name too long: drift", ["drift", sweep, "-o", os.path.join(folder, long), "--quiet"], long, "too long"),
+        ("a sweep is no recipe", ["info", sweep], "gdnsim drift"),
+        ("a trace given twice", ["merge", trace, trace, "-o", new], trace, "twice"),
+    ]:
+        checks.refused(name, arguments, *words)
+    pipe = os.path.join(folder, "pipe")
+    os.mkfifo(pipe)
+    checks.refused("drift of a pipe", ["drift", pipe, "-o", new], pipe, "regular file")
+    os.remove(pipe)
+
+
 def write(path, text):
     with open(path, "w", encoding="utf-8") as stream:
         stream.write(text)
@@ -211,6 +231,7 @@ def main():
         before = contents(folder)
         check_values(checks, trace, recipe, folder)
         check_files(checks, trace, recipe, folder)
+        check_names(checks, trace, folder)
         check_config(checks, trace, recipe, folder)
         tap.check(contents(folder) == before, "none of these wrote or changed a file", f"{before}\n{contents(folder)}")
     return tap.finish()

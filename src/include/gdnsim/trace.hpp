@@ -28,6 +28,8 @@ class Trace : public Stream, public Recording {
   /// XXH3-128 over everything that is computed with - model, parameters, plans, events, load rows, inputs - and not over what
   /// was recorded, so that a log can be matched with its trace. Independent of chunking and compression; reads all inputs once.
   virtual std::string content_digest() = 0;
+  /// Paths in the file that the format does not know, at most 64: a tap under another name, say, which is not compared then.
+  virtual std::vector<std::string> unknown() const { return {}; }
 };
 
 /// Opens a trace. Throws Error: one line naming file, dataset, index and what was expected.
