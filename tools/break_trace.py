@@ -12,19 +12,15 @@ channel. Bit 0 is the last one of the fraction. The file stays a valid trace: on
 
 import argparse
 import os
-import shutil
 import sys
 
 import h5py
 import numpy as np
+from file_errors import Refused, errors_of, hdf5_file, made, open_trace, run_tool, say
 
 INPUTS = ("mixed_qkv", "a", "b", "z")
 SNAPSHOTS = {"state": "recurrent", "conv_state": "conv"}
 NO_HEADS = ("mixed_qkv", "conv_acc", "conv_out", "conv_state")
-
-
-class Refused(Exception):
-    """One line for the user."""
 
 
 def below(option, value, limit):
@@ -83,26 +79,31 @@ def flip(dataset, index, bit):
     return f"0x{before:0{2 * size}x}", f"0x{int(word[0]):0{2 * size}x}"
 
 
+def copy_file(source, target, output):
+    """What cannot be written is said of `output`, which `target` is going to be."""
+    with errors_of(source):
+        reading = open(source, "rb")
+    with errors_of(output), reading, open(target, "wb", buffering=0) as writing:
+        while True:
+            with errors_of(source):
+                rest = memoryview(reading.read(1 << 20))
+            if not rest:
+                return
+            while rest:
+                rest = rest[writing.write(rest):]
+
+
 def break_copy(options):
-    if not os.path.exists(options.input) or not h5py.is_hdf5(options.input):
-        raise Refused(f"{options.input}: not an HDF5 file")
-    if os.path.exists(options.output) and (not options.force or os.path.samefile(options.input, options.output)):
-        raise Refused(f"{options.output}: exists (--force overwrites it)")
-    partial = options.output + ".partial"
-    try:
-        shutil.copyfile(options.input, partial)
-        with h5py.File(partial, "r+") as trace:
-            if trace.attrs.get("format", b"") not in (b"gdnsim-trace", "gdnsim-trace"):
-                raise Refused(f"{options.input}: expected a gdnsim-trace")
+    if os.path.exists(options.output) and os.path.exists(options.input) and os.path.samefile(options.input, options.output):
+        raise Refused(f"{options.output}: exists, and is the input")
+    with made(options.output, options.force) as partial:
+        with open_trace(options.input) as trace, errors_of(options.input):
             dataset, start = place_of(trace, options)
-            index = index_of(trace, dataset, start, options)
-            before, after = flip(dataset, index, options.bit)
-            said = f"{options.output}: {dataset.name}{list(index)} was {before}, is {after}"
-        os.replace(partial, options.output)
-    finally:
-        if os.path.exists(partial):
-            os.remove(partial)
-    print(said)
+            index, name = index_of(trace, dataset, start, options), dataset.name
+        copy_file(options.input, partial, options.output)
+        with hdf5_file(partial, "r+", options.output, options.input) as (trace, _):
+            before, after = flip(trace[name], index, options.bit)
+    say(f"{options.output}: {name}{list(index)} was {before}, is {after}")
 
 
 def main():
@@ -118,12 +119,7 @@ def main():
     parser.add_argument("--element", type=int, default=0)
     parser.add_argument("--bit", type=int, default=0)
     parser.add_argument("--force", action="store_true", help="overwrite the output")
-    try:
-        break_copy(parser.parse_args())
-    except Refused as refusal:
-        print(f"break_trace: {refusal}", file=sys.stderr)
-        return 2
-    return 0
+    return run_tool("break_trace", break_copy, parser.parse_args())
 
 
 if __name__ == "__main__":

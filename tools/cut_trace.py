@@ -10,11 +10,11 @@ say whose each block is then. Without them the cut is refused. A cut begins and 
 """
 
 import argparse
-import os
 import sys
 
 import h5py
 import numpy as np
+from file_errors import Refused, errors_of, hdf5_file, made, open_trace, run_tool
 
 SNAPSHOT, EVENT = ("step", "layer", "block"), ("step", "layer", "block", "kind", "source")
 REASON = {"sequence": -1, "why": 0}  # of an event of version 2, and what a file means that does not say
@@ -22,16 +22,13 @@ STATE = ("recurrent", "conv", "conv_offset")
 LOAD, COPY, FREE, ALLOCATE = 1, 2, 3, 4
 
 
-class Refused(Exception):
-    """One line for the user."""
-
-
 def read_raw(dataset):
     """The stored words, unconverted: numpy's own type where it has one, else (bf16) unsigned words of that size."""
     file_type = dataset.id.get_type()
     bf16 = dataset.dtype.itemsize != file_type.get_size()
     words = np.empty(dataset.shape, f"<u{file_type.get_size()}" if bf16 else dataset.dtype)
-    dataset.id.read(h5py.h5s.ALL, h5py.h5s.ALL, words, mtype=file_type)
+    with errors_of(f"{dataset.file.filename}: {dataset.name}"):
+        dataset.id.read(h5py.h5s.ALL, h5py.h5s.ALL, words, mtype=file_type)
     return words
 
 
@@ -72,10 +69,12 @@ def make_group(source, target, path):
 
 
 class Cut:
-    """One cut: source and target files, steps [begin, end), chosen layers (positions), rows and snapshot steps (None: all)."""
+    """One cut: source and target files, steps [begin, end), chosen layers (positions), rows and snapshot steps (None: all).
 
-    def __init__(self, source, target, begin, end, layers, rows, snapshots):
-        self.source, self.target = source, target
+    check() raises when the target could not be written so far."""
+
+    def __init__(self, source, target, begin, end, layers, rows, snapshots, check):
+        self.source, self.target, self.check = source, target, check
         self.begin, self.end, self.layers, self.rows, self.snapshots = begin, end, layers, rows, snapshots
         self.named = None if rows is None else self.named_blocks()
 
@@ -122,6 +121,7 @@ class Cut:
         """All datasets of a group whose first axis is the step."""
         group = self.target[target_path] if target_path in self.target else make_group(self.source, self.target, target_path)
         for name, dataset in self.source[source_path].items():
+            self.check()
             if isinstance(dataset, h5py.Dataset):
                 words = read_raw(dataset)[self.begin:self.end]
                 if self.rows is not None and words.ndim > 1:
@@ -301,23 +301,8 @@ def parse_numbers(option, text):
         raise Refused(f"{option} {text}: expected numbers separated by commas") from None
 
 
-def open_source(path):
-    if not os.path.exists(path):
-        raise Refused(f"{path}: no such file")
-    try:
-        source = h5py.File(path, "r")
-    except OSError as problem:
-        raise Refused(f"{path}: not an HDF5 file ({problem})") from None
-    kind = source.attrs.get("format", b"")
-    if kind not in (b"gdnsim-trace", "gdnsim-trace") or source.attrs.get("version") not in (1, 2):
-        raise Refused(f"{path}: expected a gdnsim-trace of version 1 or 2")
-    return source
-
-
 def cut(arguments):
-    if os.path.exists(arguments.output) and not arguments.force:
-        raise Refused(f"{arguments.output}: exists (--force overwrites it)")
-    with open_source(arguments.input) as source:
+    with made(arguments.output, arguments.force) as partial, open_trace(arguments.input) as source, errors_of(arguments.input):
         begin, end = parse_range(arguments.steps, source["steps/index"].shape[0])
         require_launches(source, begin, end)
         known = source["model/layer_ids"].shape[0]
@@ -328,14 +313,8 @@ def cut(arguments):
         snapshots = None
         if arguments.snapshots is not None:
             snapshots = [] if arguments.snapshots == "none" else parse_numbers("--snapshots", arguments.snapshots)
-        partial = arguments.output + ".partial"
-        try:
-            with h5py.File(partial, "w", libver=("earliest", "v110")) as target:
-                Cut(source, target, begin, end, layers, rows, snapshots).write()
-            os.replace(partial, arguments.output)
-        finally:
-            if os.path.exists(partial):
-                os.remove(partial)
+        with hdf5_file(partial, "w", arguments.output, arguments.input, libver=("earliest", "v110")) as (target, file):
+            Cut(source, target, begin, end, layers, rows, snapshots, file.check).write()
 
 
 def main():
@@ -347,12 +326,7 @@ def main():
     parser.add_argument("--rows", metavar="0,1", help="rows of the batch (default: all); blocks they never name are left out")
     parser.add_argument("--snapshots", metavar="7,15", help="source steps whose snapshots are kept, or none (default: all in range)")
     parser.add_argument("--force", action="store_true", help="overwrite the output")
-    try:
-        cut(parser.parse_args())
-    except Refused as refusal:
-        print(f"cut_trace: {refusal}", file=sys.stderr)
-        return 2
-    return 0
+    return run_tool("cut_trace", cut, parser.parse_args())
 
 
 if __name__ == "__main__":

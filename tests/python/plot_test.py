@@ -35,6 +35,7 @@ def python_with_needs():
 def load(path):
     loader = importlib.machinery.SourceFileLoader("plot_tool", path)
     module = importlib.util.module_from_spec(importlib.util.spec_from_loader("plot_tool", loader))
+    sys.path.insert(0, os.path.dirname(path))
     sys.dont_write_bytecode = True
     loader.exec_module(module)
     return module
