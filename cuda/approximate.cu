@@ -60,7 +60,7 @@ __global__ void results_kernel(Approximate which, std::uint32_t first, std::uint
 }  // namespace
 
 void launch_approximate(Approximate which, std::uint32_t first, std::uint32_t* results, std::int64_t count) {
-  results_kernel<<<1024, kThreads>>>(which, first, results, count);
+  results_kernel<<<1024, kThreads, 0, cudaStreamPerThread>>>(which, first, results, count);
   GDNSIM_CUDA(cudaGetLastError());
 }
 
@@ -68,9 +68,9 @@ Fingerprint approximate_fingerprint() {
   Buffer sums;
   std::array<unsigned long long, 4> result{};
   sums.zero(sizeof result);
-  fingerprint_kernel<<<1024, kThreads>>>(sums.as<unsigned long long>());
+  fingerprint_kernel<<<1024, kThreads, 0, cudaStreamPerThread>>>(sums.as<unsigned long long>());
   GDNSIM_CUDA(cudaGetLastError());
-  GDNSIM_CUDA(cudaMemcpy(result.data(), sums.data(), sizeof result, cudaMemcpyDeviceToHost));
+  copy_now(result.data(), sums.data(), sizeof result);
   return {result[0], result[1], result[2], result[3]};
 }
 

@@ -19,7 +19,7 @@ ApproximateResults approximate_of_device(int device) {
     GDNSIM_CUDA(cudaSetDevice(device));
     there.resize(results.size_bytes()), here.resize(results.size_bytes());
     launch_approximate(function, first, there.as<std::uint32_t>(), static_cast<std::int64_t>(results.size()));
-    GDNSIM_CUDA(cudaMemcpy(here.data(), there.data(), results.size_bytes(), cudaMemcpyDeviceToHost));
+    copy_now(here.data(), there.data(), results.size_bytes());
     std::memcpy(results.data(), here.data(), results.size_bytes());
   };
 }

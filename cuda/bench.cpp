@@ -158,7 +158,7 @@ class CaseBench {
     WindowRun run(0);
     Queue queue;
     const WindowView view = run.stage(job, plan_window(plans, nobody), pool);
-    GDNSIM_CUDA(cudaDeviceSynchronize());
+    run.wait();
     const auto window = [&](int) { run.launch(job, view, queue.stream()); };
     measured("kernels", variant, graph_times(queue, options_.seconds, 1, window), static_cast<int>(steps), 0);
     set_issue_floor(measures_.back());

@@ -4,6 +4,7 @@
 
 #include "gdnsim/devices.hpp"
 #include "gdnsim/error.hpp"
+#include "gdnsim/source_place.hpp"
 #include "kernels.hpp"
 
 namespace gdnsim::cuda {
@@ -63,7 +64,7 @@ void check(cudaError_t status, const char* call, const char* file, int line) {
   if (status == cudaSuccess) return;
   cudaGetLastError();  // an error that can be recovered from is told once
   const std::string expression(call);
-  throw error("cuda: ", expression.substr(0, expression.find('(')), " failed at ", file, ":", line, ": ",
+  throw error("cuda: ", expression.substr(0, expression.find('(')), " failed at ", source_place(file), ":", line, ": ",
               cudaGetErrorString(status), " (", cudaGetErrorName(status), "); ", advice(status));
 }
 
@@ -91,6 +92,12 @@ std::string describe(const DeviceInfo& device) {
        << device.multiprocessors << " multiprocessors, " << (device.memory >> 30) << " GiB), driver for CUDA "
        << device.driver / 1000 << "." << device.driver % 1000 / 10;
   return text.str();
+}
+
+void copy_now(void* to, const void* from, std::size_t bytes) {
+  if (bytes == 0) return;
+  GDNSIM_CUDA(cudaMemcpyAsync(to, from, bytes, cudaMemcpyDefault, cudaStreamPerThread));
+  GDNSIM_CUDA(cudaStreamSynchronize(cudaStreamPerThread));
 }
 
 Buffer::~Buffer() { cudaFree(data_); }
@@ -121,18 +128,20 @@ void Buffer::resize(std::size_t bytes) {
 
 void Buffer::upload(std::span<const std::byte> words) {
   resize(words.size());
-  if (!words.empty()) GDNSIM_CUDA(cudaMemcpy(data_, words.data(), words.size(), cudaMemcpyHostToDevice));
+  copy_now(data_, words.data(), words.size());
 }
 
 void Buffer::zero(std::size_t bytes) {
   resize(bytes);
-  if (bytes > 0) GDNSIM_CUDA(cudaMemset(data_, 0, bytes));
+  if (bytes == 0) return;
+  GDNSIM_CUDA(cudaMemsetAsync(data_, 0, bytes, cudaStreamPerThread));
+  GDNSIM_CUDA(cudaStreamSynchronize(cudaStreamPerThread));
 }
 
 void Buffer::download(Bytes& to, std::size_t bytes) const {
   GDNSIM_CHECK(bytes <= capacity_);
   to.resize(bytes);
-  if (bytes > 0) GDNSIM_CUDA(cudaMemcpy(to.data(), data_, bytes, cudaMemcpyDeviceToHost));
+  copy_now(to.data(), data_, bytes);
 }
 
 }  // namespace gdnsim::cuda

@@ -34,6 +34,10 @@ DeviceInfo open_device(int number);
 /// "NVIDIA H200 (device 0, sm_90, 132 multiprocessors, 139 GiB), driver for CUDA 13.0"
 std::string describe(const DeviceInfo& device);
 
+/// Copies at once, by a stream that is this thread's alone: it waits for no other work, so whoever reads what kernels wrote has
+/// waited for them.
+void copy_now(void* to, const void* from, std::size_t bytes);
+
 /// Device memory. Grows when it must, never shrinks; the contents are lost when it grows.
 class Buffer {
  public:
@@ -51,9 +55,9 @@ class Buffer {
   void upload(const std::vector<T>& values) {
     upload(std::as_bytes(std::span(values)));
   }
-  /// Resizes and fills with zeros.
+  /// Resizes and fills with zeros, which are there when it returns.
   void zero(std::size_t bytes);
-  /// Copies the first `bytes` out; waits for the kernels before.
+  /// Copies the first `bytes` out at once (`copy_now`).
   void download(Bytes& to, std::size_t bytes) const;
 
   std::byte* data() const { return data_; }

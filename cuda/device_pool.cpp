@@ -32,25 +32,35 @@ DevicePool::DevicePool(const Model& model, std::vector<int> layers, int device)
   }
 }
 
-DevicePool::~DevicePool() { cudaSetDevice(device_); }
+DevicePool::~DevicePool() {
+  cudaSetDevice(device_);
+  if (queue_.made() != nullptr) cudaStreamSynchronize(queue_.made());  // before the memory is given back
+}
 
 void DevicePool::use() const { GDNSIM_CUDA(cudaSetDevice(device_)); }
 
+void DevicePool::settle() const {
+  if (!pending_) return;
+  queue_.wait();
+  pending_ = false;
+}
+
 std::byte* DevicePool::recurrent_block(int layer, std::int32_t block) const {
   GDNSIM_CHECK(block >= 0 && block < model().num_blocks);
-  return recurrent(layer) + static_cast<std::size_t>(block) * model().state_bytes();
+  return recurrent_[slot(layer)].data() + static_cast<std::size_t>(block) * model().state_bytes();
 }
 
 std::byte* DevicePool::conv_block(int layer, std::int32_t block) const {
   GDNSIM_CHECK(block >= 0 && block < model().num_blocks);
-  return conv(layer) + static_cast<std::size_t>(block) * model().conv_bytes();
+  return conv_[slot(layer)].data() + static_cast<std::size_t>(block) * model().conv_bytes();
 }
 
 void DevicePool::read(int layer, std::int32_t block, std::span<std::byte> recurrent, std::span<std::byte> conv) const {
   GDNSIM_CHECK(recurrent.size() == model().state_bytes() && conv.size() == model().conv_bytes());
   use();
-  GDNSIM_CUDA(cudaMemcpy(recurrent.data(), recurrent_block(layer, block), recurrent.size(), cudaMemcpyDeviceToHost));
-  GDNSIM_CUDA(cudaMemcpy(conv.data(), conv_block(layer, block), conv.size(), cudaMemcpyDeviceToHost));
+  queue_.copy(recurrent.data(), recurrent_block(layer, block), recurrent.size());
+  queue_.copy(conv.data(), conv_block(layer, block), conv.size());
+  queue_.wait(), pending_ = false;
 }
 
 BlockDigest DevicePool::digest(int layer, std::int32_t block) const {
@@ -64,25 +74,26 @@ void DevicePool::write(int layer, std::int32_t block, std::span<const std::byte>
   GDNSIM_CHECK(recurrent.size() == model().state_bytes() && conv.size() == model().conv_bytes());
   use();
   changed(layer, {&block, 1});
-  GDNSIM_CUDA(cudaMemcpy(recurrent_block(layer, block), recurrent.data(), recurrent.size(), cudaMemcpyHostToDevice));
-  GDNSIM_CUDA(cudaMemcpy(conv_block(layer, block), conv.data(), conv.size(), cudaMemcpyHostToDevice));
+  queue_.copy(recurrent_block(layer, block), recurrent.data(), recurrent.size());
+  queue_.copy(conv_block(layer, block), conv.data(), conv.size());
+  queue_.wait(), pending_ = false;  // the words are the caller's
 }
 
 void DevicePool::zero(int layer, std::int32_t block) {
   use();
   changed(layer, {&block, 1});
-  GDNSIM_CUDA(cudaMemset(recurrent_block(layer, block), 0, model().state_bytes()));
-  GDNSIM_CUDA(cudaMemset(conv_block(layer, block), 0, model().conv_bytes()));
+  queue_.fill(recurrent_block(layer, block), 0, model().state_bytes());
+  queue_.fill(conv_block(layer, block), 0, model().conv_bytes());
+  pending_ = true;
 }
 
 void DevicePool::copy(int layer, std::int32_t from, std::int32_t to) {
   if (from == to) return;
   use();
   changed(layer, {&to, 1});
-  GDNSIM_CUDA(cudaMemcpy(recurrent_block(layer, to), recurrent_block(layer, from), model().state_bytes(),
-                         cudaMemcpyDeviceToDevice));
-  GDNSIM_CUDA(
-      cudaMemcpy(conv_block(layer, to), conv_block(layer, from), model().conv_bytes(), cudaMemcpyDeviceToDevice));
+  queue_.copy(recurrent_block(layer, to), recurrent_block(layer, from), model().state_bytes());
+  queue_.copy(conv_block(layer, to), conv_block(layer, from), model().conv_bytes());
+  pending_ = true;
 }
 
 }  // namespace gdnsim::cuda

@@ -6,9 +6,12 @@
 #include "block_digests.hpp"
 #include "device.hpp"
 #include "gdnsim/pool.hpp"
+#include "queue.hpp"
 
 namespace gdnsim::cuda {
 
+/// Blocks are zeroed and copied in a queue of the pool's own; whoever is given an address finds that done. Kernels in other
+/// queues are waited for by those who launch them (StepRun, WindowRun) before the pool is used again.
 class DevicePool final : public Pool {
  public:
   /// Throws Error with the sizes when the device has not the memory.
@@ -27,15 +30,19 @@ class DevicePool final : public Pool {
   int digest_launches(int layer) const { return digests_[slot(layer)].launches(); }
 
   int device() const { return device_; }
-  std::byte* recurrent(int layer) const { return recurrent_[slot(layer)].data(); }  // state [num_blocks, HV, V, K]
-  std::byte* conv(int layer) const { return conv_[slot(layer)].data(); }            // conv [num_blocks, W-1, dim]
+  // state [num_blocks, HV, V, K], and conv [num_blocks, W-1, dim]
+  std::byte* recurrent(int layer) const { return settle(), recurrent_[slot(layer)].data(); }
+  std::byte* conv(int layer) const { return settle(), conv_[slot(layer)].data(); }
 
  private:
   std::byte* recurrent_block(int layer, std::int32_t block) const;
   std::byte* conv_block(int layer, std::int32_t block) const;
-  void use() const;  // every entry runs on this pool's device
+  void use() const;     // every entry runs on this pool's device
+  void settle() const;  // waits for what the queue still has to do
 
   const int device_;
+  mutable Queue queue_;
+  mutable bool pending_ = false;               // zeroed or copied, and not waited for
   std::vector<Buffer> recurrent_, conv_;       // [layers()]
   mutable std::vector<BlockDigests> digests_;  // [layers()]
 };

@@ -11,7 +11,7 @@ Queue::~Queue() {
 }
 
 cudaStream_t Queue::stream() {
-  if (stream_ == nullptr) GDNSIM_CUDA(cudaStreamCreate(&stream_));
+  if (stream_ == nullptr) GDNSIM_CUDA(cudaStreamCreateWithFlags(&stream_, cudaStreamNonBlocking));
   return stream_;
 }
 

@@ -7,7 +7,8 @@
 
 namespace gdnsim::cuda {
 
-/// A stream of the current device, made when it is first asked for. In order with the default stream, which pools use.
+/// A stream of the current device, made when it is first asked for. In order with nothing but itself, so that threads and their
+/// backends do not wait for one another: what another queue is to see is waited for.
 class Queue {
  public:
   Queue() = default;
@@ -18,7 +19,7 @@ class Queue {
   cudaStream_t stream();
   cudaStream_t made() const { return stream_; }  // nullptr before the first use
   void wait();
-  /// Copies between device and page-locked memory; returns before it is done.
+  /// Returns before it is done where the host's memory is page-locked, and between places on the device.
   void copy(void* to, const void* from, std::size_t bytes);
   void fill(void* to, int byte, std::size_t bytes);
 

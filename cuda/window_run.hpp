@@ -39,6 +39,7 @@ class WindowRun {
   /// For measurements: everything on the device, then the kernels without the norm, as often as one likes.
   WindowView stage(const WindowJob& job, const WindowPlan& plan, const DevicePool& pool);
   void launch(const WindowJob& job, const WindowView& view, cudaStream_t stream);
+  void wait() { queue_.wait(); }
 
  private:
   /// Offsets in the device's memory. The inputs come first; the host's copy of them has the same.

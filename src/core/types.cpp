@@ -4,6 +4,7 @@
 #include <span>
 
 #include "gdnsim/error.hpp"
+#include "gdnsim/source_place.hpp"
 
 namespace gdnsim {
 namespace {
@@ -92,7 +93,7 @@ std::string offset_warning(const Model& model, bool conv) {
 
 void check_failed(const char* file, int line, const char* condition) {
   std::ostringstream text;
-  text << "gdnsim: internal error at " << file << ":" << line << ": " << condition
+  text << "gdnsim: internal error at " << source_place(file) << ":" << line << ": " << condition
        << " does not hold; please report this\n";
   std::fputs(text.str().c_str(), stderr);
   std::abort();

@@ -9,6 +9,7 @@
 #include <iterator>
 #include <mutex>
 #include <numeric>
+#include <shared_mutex>
 #include <thread>
 
 #include "drift/parts.hpp"
@@ -21,10 +22,13 @@ namespace {
 
 namespace fs = std::filesystem;
 
+constexpr std::size_t kOnDevice = 8, kOnCpu = 4096;  // units side by side at most
+
 void make_folder(const std::string& folder) {
   std::error_code failed;
   fs::create_directories(folder, failed);
-  if (failed || !fs::is_directory(folder)) throw error(folder, ": expected a folder that can be made");
+  if (failed) throw error(folder, ": cannot be made: ", failed.message());
+  if (!fs::is_directory(folder)) throw error(folder, ": expected a folder, found another kind of file");
 }
 
 /// Those of `units`, ascending, that have no part in the folder.
@@ -44,11 +48,15 @@ void require_room(const DriftSweep& sweep, std::size_t units, const std::string&
                 " measured steps: ", *room, " bytes are free");
 }
 
-/// How many units run side by side. On a device one after another: a process has one stream of work there.
-int jobs_for(const DriftOptions& options, int threads, std::size_t units) {
-  const bool on_cpu = options.backend == "golden" || units == 0 ||
-                      choose_backend(options.backend, options.backend_options).backend->name() == "golden";
-  return on_cpu ? std::max(1, std::min(threads, static_cast<int>(std::min<std::size_t>(units, 4096)))) : 1;
+bool on_device(const DriftOptions& options, std::size_t units) {
+  return options.backend != "golden" && units > 0 &&
+         choose_backend(options.backend, options.backend_options).backend->name() != "golden";
+}
+
+/// How many units run side by side, one to a thread. A few keep a device busy, and each has pools there.
+int jobs_for(int threads, std::size_t units, bool device) {
+  const std::size_t most = std::min<std::size_t>(units, device ? kOnDevice : kOnCpu);
+  return std::max(1, std::min(threads, static_cast<int>(most)));
 }
 
 /// Takes units until there is none, or one failed.
@@ -58,7 +66,9 @@ class Workers {
           std::vector<std::int64_t> todo, std::int64_t done)
       : sweep_(sweep), units_(sweep.units()), folder_(folder), options_(options), todo_(std::move(todo)), done_(done) {}
 
-  void run(int jobs, int threads_each) {
+  /// On a device units share its memory.
+  void run(int jobs, int threads_each, bool device) {
+    share_ = device && jobs > 1;
     total_ = done_ + static_cast<std::int64_t>(todo_.size());
     if (options_.progress) options_.progress(done_, total_);
     std::vector<std::thread> others;
@@ -74,7 +84,7 @@ class Workers {
     for (std::size_t at = next_++; at < todo_.size() && !stop_; at = next_++) {
       try {
         const std::int64_t unit = todo_[at];
-        const DriftMeasures measures = run_unit(sweep_, units_[static_cast<std::size_t>(unit)], options_, threads);
+        const DriftMeasures measures = measured(units_[static_cast<std::size_t>(unit)], threads);
         const std::lock_guard<std::mutex> lock(one_at_a_time_);
         write_part(sweep_, unit, measures, part_path(folder_, unit));
         if (options_.progress) options_.progress(++done_, total_);
@@ -86,6 +96,18 @@ class Workers {
     }
   }
 
+  /// What fails beside others, for want of memory perhaps, has the device for itself the second time.
+  DriftMeasures measured(const DriftUnit& unit, int threads) {
+    try {
+      const std::shared_lock<std::shared_mutex> beside(device_memory_);
+      return run_unit(sweep_, unit, options_, threads);
+    } catch (const Error&) {
+      if (!share_) throw;
+    }
+    const std::lock_guard<std::shared_mutex> alone(device_memory_);
+    return run_unit(sweep_, unit, options_, threads);
+  }
+
   const DriftSweep& sweep_;
   const std::vector<DriftUnit> units_;
   const std::string& folder_;
@@ -95,6 +117,8 @@ class Workers {
   std::atomic<std::size_t> next_ = 0;
   std::atomic<bool> stop_ = false;
   std::mutex one_at_a_time_;
+  bool share_ = false;
+  std::shared_mutex device_memory_;
   std::exception_ptr failed_;
 };
 
@@ -118,8 +142,9 @@ void run_drift(const DriftSweep& sweep, const std::string& folder, const DriftOp
   const auto done = static_cast<std::int64_t>(mine.size() - todo.size());
   require_room(sweep, todo.size(), folder);
   const int asked = options.backend_options.threads, threads = asked > 0 ? asked : omp_get_max_threads();
-  const int jobs = jobs_for(options, threads, todo.size());
-  Workers(sweep, folder, options, std::move(todo), done).run(jobs, std::max(1, threads / jobs));
+  const bool device = on_device(options, todo.size());
+  const int jobs = jobs_for(threads, todo.size(), device);
+  Workers(sweep, folder, options, std::move(todo), done).run(jobs, std::max(1, threads / jobs), device);
 }
 
 void remove_parts(const DriftSweep& sweep, const std::string& folder) {

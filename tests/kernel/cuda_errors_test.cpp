@@ -14,7 +14,8 @@ namespace {
 /// What the checking function makes of an error.
 std::string said(cudaError_t status) {
   try {
-    cuda::check(status, "cudaMemcpyAsync(to, from, bytes, cudaMemcpyDefault, stream())", "cuda/queue.cpp", 27);
+    cuda::check(status, "cudaMemcpyAsync(to, from, bytes, cudaMemcpyDefault, stream())", "../../a/b/cuda/queue.cpp",
+                27);
     return "";
   } catch (const Error& problem) {
     return problem.what();

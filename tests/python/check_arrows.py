@@ -14,7 +14,7 @@ sys.path.insert(0, os.path.join(os.path.dirname(os.path.abspath(__file__)), ".."
 from tap import Tap  # noqa: E402
 
 # The lower layers of src/core and of the public headers, bottom up; every header not named here is in the top one (trace, stream, pool, log, backend, ...).
-LAYERS = [{"version", "error", "refused", "types", "clones"}, {"contract", "arith", "order", "digest"}]
+LAYERS = [{"version", "error", "refused", "types", "clones", "source_place"}, {"contract", "arith", "order", "digest"}]
 # The rooms of src, bottom up: a file includes private headers of its own room and of those in front of it.
 ROOMS = ["core", "file", "log", "synth", "trace", "replay", "report", "fit", "explain", "check", "drift"]
 # A package and the only places that may include it.

@@ -4,6 +4,11 @@ product is fused with a sum; under the Triton contracts every one but the decay,
 
     check_machine_code.py NVCC BUILD OBJECT...
 
+Read are the kernels that are the recurrence alone (resident, streamed), and of the fused step's kernel what comes behind its last
+barrier, which is the recurrence. Not read: the plain kernels, which take a contract's words at run time, so that both orders lie
+in their code; the conv, the norms and the gates, whose correctly rounded functions are themselves made of fused products. Their
+bits are what the kernel tests compare with golden's.
+
 OBJECTs are compiled .cu files. Needs cuobjdump and nvdisasm: on the path, beside NVCC, in BUILD/cuda-tools, or where pip puts
 nvidia-cuda-cuobjdump and nvidia-cuda-nvdisasm.
 """
@@ -22,9 +27,12 @@ from tap import Tap  # noqa: E402
 COUNTED = ("FFMA", "FMUL", "FADD")
 # The whole state in registers: K, and how many V rows a thread has. 32 elements of each.
 RESIDENT = re.compile(r"resident_kernel<\(\S*Book\)(\d), \(\S*DType\)(\d), (\d+), (\d+)>")
-# Any kernel that is the recurrence alone.
-RECURRENCE = re.compile(r"(resident|streamed|recurrence)_kernel<\(\S*Book\)(\d)")
+# The whole step: types of the state and of the conv state, K; a thread has one row, 32 elements of it.
+FUSED = re.compile(r"fused_kernel<\(\S*Book\)(\d), \(\S*DType\)(\d), \(\S*DType\)\d, (\d+)>")
+# Any kernel that is the recurrence alone, or has it at its end.
+RECURRENCE = re.compile(r"(resident|streamed|recurrence|fused)_kernel<\(\S*Book\)(\d)")
 GOLDEN, ELEMENTS = "0", 32
+LEAST = {"fused": 20, "resident": 20, "streamed": 4}  # kernels for an architecture
 LANE = {"0": 4, "1": 8}  # elements of f32 and bf16 that a Triton lane sums first
 
 
@@ -37,17 +45,34 @@ def tools_in(nvcc, build):
     return found[0] if found else None
 
 
-def counts_in(text):
-    """{(architecture, mangled function): {instruction: count}} of a disassembly; a packed one counts twice."""
-    counts, arch, now = {}, "", None
+def instructions_in(text):
+    """{(architecture, mangled function): [instruction]} of a disassembly; a packed one ends with 2."""
+    found, arch, now = {}, "", None
     for line in text.splitlines():
         if match := re.match(r"\s*arch = (\S+)", line):
             arch = match.group(1)
         elif match := re.search(r"Function : (\S+)", line):
-            now = counts.setdefault((arch, match.group(1)), collections.Counter())
-        elif now is not None and (match := re.match(r"\s+/\*[0-9a-f]{4,}\*/\s+(?:@!?U?P\d+\s+)?([A-Z]+)(2?)[.\s]", line)):
-            now[match.group(1)] += 2 if match.group(2) else 1
+            now = found.setdefault((arch, match.group(1)), [])
+        elif now is not None and (match := re.match(r"\s+/\*[0-9a-f]{4,}\*/\s+(?:@!?U?P\d+\s+)?([A-Z]+2?)[.\s]", line)):
+            now.append(match.group(1))
+    return found
+
+
+def counts_of(instructions):
+    """How many of each kind that is counted; a packed one counts twice."""
+    counts = collections.Counter({what: 0 for what in COUNTED})
+    for name in instructions:
+        if name.rstrip("2") in COUNTED:
+            counts[name.rstrip("2")] += 2 if name.endswith("2") else 1
     return counts
+
+
+def behind_the_last_barrier(instructions):
+    """From the last barrier of the block to where its threads end; functions that are called lie behind that."""
+    barriers = [at for at, name in enumerate(instructions) if name == "BAR"]
+    if not barriers or "EXIT" not in instructions[barriers[-1] :]:
+        return []
+    return instructions[barriers[-1] : instructions.index("EXIT", barriers[-1])]
 
 
 def disassembled(folder, name):
@@ -74,9 +99,14 @@ def expected(book, state, K, rows):
     }
 
 
-def wrong(name, count):
+def wrong(name, instructions):
     """Why a kernel's counts cannot be, or None; a loop body may be unrolled some times."""
-    if match := RESIDENT.search(name):
+    count = counts_of(behind_the_last_barrier(instructions) if FUSED.search(name) else instructions)
+    if match := FUSED.search(name):
+        want = expected(match.group(1), match.group(2), int(match.group(3)), 1)
+        if any(count[what] != number for what, number in want.items()):
+            return f"found {dict(count)} behind the last barrier, expected {want}"
+    elif match := RESIDENT.search(name):
         want = expected(match.group(1), match.group(2), int(match.group(3)), int(match.group(4)))
         times = max(1, round(count["FMUL"] / want["FMUL"]))
         if any(count[what] != times * number for what, number in want.items()):
@@ -89,20 +119,24 @@ def wrong(name, count):
 def check_objects(tap, folder, objects):
     seen = collections.Counter()
     for name in objects:
-        counts = counts_in(disassembled(folder, name))
-        names = plain_names([function for _, function in counts])
-        for (arch, function), count in counts.items():
+        found = instructions_in(disassembled(folder, name))
+        names = plain_names([function for _, function in found])
+        for (arch, function), instructions in found.items():
             plain = names[function]
             if not RECURRENCE.search(plain):
                 continue
-            seen[arch] += 1
-            some = collections.Counter({what: count[what] for what in COUNTED})
-            why = wrong(plain, some)
+            seen[arch, RECURRENCE.search(plain).group(1)] += 1
+            why = wrong(plain, instructions)
             if why:
                 tap.check(False, f"{arch}: {RECURRENCE.search(plain).group(0)}", f"{plain}\n{why}")
-    for arch, kernels in sorted(seen.items()):
-        tap.check(kernels >= 4, f"{arch}: {kernels} kernels of the recurrence multiply and add as their contracts say", seen)
-    return seen
+    for arch in sorted({arch for arch, _ in seen}):
+        kernels = {kind: number for (where, kind), number in sorted(seen.items()) if where == arch}
+        text = ", ".join(f"{number} {kind}" for kind, number in kernels.items())
+        tap.check(
+            all(kernels.get(kind, 0) >= least for kind, least in LEAST.items()),
+            f"{arch}: kernels that multiply and add as their contracts say: {text}",
+            f"expected at least {LEAST}",
+        )
 
 
 PLANTED = """
@@ -116,16 +150,24 @@ PLANTED = """
 
 
 def check_itself(tap):
-    found = counts_in(PLANTED)[("sm_90", "golden_one")]
+    found = counts_of(instructions_in(PLANTED)[("sm_90", "golden_one")])
     tap.check(found == {"FMUL": 1, "FADD": 1, "FFMA": 3}, "self-test: instructions are counted", found)
-    golden = "void resident_kernel<(gdnsim::cuda::Book)0, (gdnsim::DType)0, 128, 4>(x)"
-    triton = golden.replace("Book)0", "Book)1")
-    right = collections.Counter({"FFMA": 320, "FMUL": 196, "FADD": 76})
-    tap.check(wrong(triton, right) is None, "self-test: what the contract says passes", wrong(triton, right))
-    fused = collections.Counter({"FFMA": 1, "FMUL": 515, "FADD": 403})
-    tap.check(wrong(golden, fused) is not None, "self-test: one product that was fused is found")
-    split = collections.Counter({"FFMA": 319, "FMUL": 197, "FADD": 77})
-    tap.check(wrong(triton, split) is not None, "self-test: one product that was not fused is found")
+    kernel = "void resident_kernel<(gdnsim::cuda::Book)0, (gdnsim::DType)0, 128, 4>(x)"
+    step = "void fused_kernel<(gdnsim::cuda::Book)0, (gdnsim::DType)0, (gdnsim::DType)1, 128>(x)"
+    before = ["FFMA"] * 9 + ["BAR"]
+    behind = ["EXIT", "FFMA"]
+    for name, rows, around in ((kernel, 4, lambda x: x), (step, 1, lambda x: before + x + behind)):
+        triton = name.replace("Book)0", "Book)1")
+        code = lambda fma, mul, add: around(["FFMA"] * fma + ["FMUL"] * mul + ["FADD"] * add)  # noqa: E731, B023
+        kind = name.split("_")[0].split()[-1]
+        right = code(80 * rows, 49 * rows, 19 * rows)
+        tap.check(wrong(triton, right) is None, f"self-test, {kind}: what the contract says passes", wrong(triton, right))
+        right = code(0, 129 * rows, 101 * rows)
+        tap.check(wrong(name, right) is None, f"self-test, {kind}: and what golden says", wrong(name, right))
+        fused = code(1, 129 * rows - 1, 101 * rows - 1)
+        tap.check(wrong(name, fused) is not None, f"self-test, {kind}: one product that was fused is found")
+        split = code(80 * rows - 1, 49 * rows + 1, 19 * rows + 1)
+        tap.check(wrong(triton, split) is not None, f"self-test, {kind}: one product that was not fused is found")
 
 
 def main():
