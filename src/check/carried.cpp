@@ -3,15 +3,19 @@
 #include <algorithm>
 
 #include "check/stages.hpp"
+#include "gdnsim/report.hpp"
 
 namespace gdnsim {
 namespace {
 
 constexpr int kRows = 6;
 constexpr int kDrafts = 3;
-constexpr int kMostRows = kRows * (kDrafts + 1);  // of a window of battery L1
+constexpr int kFewRows = kRows * (kDrafts + 1);  // blocks of the launches' rows
+constexpr int kPeriod = 80;                      // rows whose numbers are so far apart are given the same
 constexpr int kRepeats = 50;
-constexpr int kMostSteps = 64;          // of a window
+constexpr int kMostSteps = 64;  // of a window
+constexpr int kFewSteps = 8;    // where the shape is another
+constexpr const char* kPoolAlone = "blocks written, copied, zeroed";
 constexpr std::int32_t kUntouched = 1;  // a block that no row has
 
 /// Known steps of a few rows that change places; each row is now and then inactive.
@@ -26,7 +30,7 @@ struct Steps {
     for (int step = first; step < first + count; ++step) {
       last = rows_of(step, rows, only);
       StepPlan& plan = plans.emplace_back(scene.plan(last));
-      plan.step = step;
+      plan.step = step, plan.path = step % 3 == 2 ? Path::mixed : Path::decode;
       scene.gather(last, inputs.emplace_back());
       looks.push_back({{block_of(0), true}, {block_of(1 + step % (kRows - 1)), false}, {kUntouched, step % 4 == 2}});
     }
@@ -50,10 +54,10 @@ struct Steps {
   }
 };
 
-std::vector<WindowStep> asked(const Steps& steps, const Model& model) {
+std::vector<WindowStep> asked(const Steps& steps, TapSet want, const Model& model) {
   std::vector<WindowStep> results(steps.plans.size());
   for (WindowStep& each : results) {
-    each.outputs.want = kStepOutputs;
+    each.outputs.want = want;
     fill_with_ones(each.outputs, model, steps.last.rows());
   }
   return results;
@@ -61,10 +65,20 @@ std::vector<WindowStep> asked(const Steps& steps, const Model& model) {
 
 class CarriedBatteries {
  public:
-  CarriedBatteries(const Subject& subject, std::vector<Gate>& gates)
-      : subject_(subject), gates_(gates), scene_(check_model(subject.options), kMostRows) {
-    for (Backend* backend : {subject.backend, subject.poisoned, subject.reference.get()})
-      backend->prepare(scene_.stream(), {0});
+  CarriedBatteries(const Subject& subject, const Model& model, int most_rows, int most_steps, bool conv_bias,
+                   std::vector<Gate>& gates)
+      : subject_(subject),
+        gates_(gates),
+        most_rows_(most_rows),
+        most_steps_(most_steps),
+        scene_(model, most_rows, conv_bias) {
+    prepare();
+  }
+
+  /// Again after others have run on these backends.
+  void prepare() {
+    for (Backend* backend : {subject_.backend, subject_.poisoned, subject_.reference.get()})
+      backend->prepare(scene_.stream(), scene_.layers());
   }
 
   /// One window again and again.
@@ -72,10 +86,10 @@ class CarriedBatteries {
     StageTallies tallies(subject_, Battery::L0, "50 repeats of a window", scene_.model());
     const Steps steps(scene_, 0, longest());
     const auto first_pool = started(*subject_.backend), pool = started(*subject_.backend);
-    const std::vector<WindowStep> first = run(*subject_.backend, *first_pool, steps, false);
+    const std::vector<WindowStep> first = run(*subject_.backend, *first_pool, steps);
     for (int repeat = 1; repeat < kRepeats; ++repeat) {
       start(*pool);
-      const auto again = run(repeat % 2 == 0 ? *subject_.backend : *subject_.poisoned, *pool, steps, false);
+      const auto again = run(is_poisoned(repeat) ? *subject_.poisoned : *subject_.backend, *pool, steps);
       const std::string between = "repeats 1 and " + std::to_string(repeat + 1);
       for (std::size_t i = 0; i < first.size(); ++i) compare_step(steps, i, first[i], again[i], between, tallies);
       tallies.compare_pools(*first_pool, *pool, steps.last, between);
@@ -84,39 +98,28 @@ class CarriedBatteries {
     tallies.finish(gates_);
   }
 
-  /// Each row in a window of its own, and among others.
+  /// Each row in a window of its own, and among others: long windows of a few rows, short ones of many.
   void invariance() {
     StageTallies tallies(subject_, Battery::L1, "windows of other row counts", scene_.model());
-    const auto alone_pool = started(*subject_.backend), pool = started(*subject_.backend);
-    const int count = std::min(longest(), 16);
-    std::vector<std::vector<WindowStep>> alone;
-    for (int number = 0; number < kMostRows; ++number)
-      alone.push_back(run(*subject_.backend, *alone_pool, Steps(scene_, 0, count, 1, number), false));
-    for (const int rows : {2, 3, 5, 8, 17, kMostRows}) {
-      start(*pool);
-      const Steps steps(scene_, 0, count, rows);
-      const auto got = run(*subject_.poisoned, *pool, steps, false);
-      const std::string between = "1 and " + std::to_string(rows) + " rows";
-      for (int i = 0; i < count * rows; ++i) {
-        const int step = i / rows, row = i % rows, number = Steps::number_at(row, step, rows);
-        tallies.compare_outputs(alone[static_cast<std::size_t>(number)][static_cast<std::size_t>(step)].outputs, 0,
-                                got[static_cast<std::size_t>(step)].outputs, static_cast<std::size_t>(row), between);
-      }
-      for (int number = 0; number < rows; ++number)
-        tallies.compare_block(keep_block(*alone_pool, Steps::block_of(number)), *pool, Steps::block_of(number),
-                              static_cast<std::size_t>(number), between);
-      tallies.count_launches(1);
-    }
+    tallies.note("1 to " + std::to_string(most_rows_) + " rows");
+    std::vector<int> few, many;
+    for (const int rows : {2, 3, 5, 8, 17, 24, 33, 65, 129, 257, 513, 1025, 2049})
+      if (rows <= most_rows_) (rows <= kFewRows ? few : many).push_back(rows);
+    compare_windows(16, few, tallies);
+    compare_windows(4, many, tallies);
     tallies.finish(gates_);
   }
 
-  /// As many steps at once as the backend likes, then a few more; golden takes them one by one.
+  /// As many steps at once as the backend likes, then a few more; golden's plain code takes them one by one.
   void windows() {
     StageTallies tallies(subject_, Battery::L2, "windows of steps", scene_.model());
     const auto want = started(*subject_.reference), got = started(*subject_.poisoned);
-    for (const Steps& steps : {Steps(scene_, 0, longest()), Steps(scene_, longest(), 7)}) {
-      const std::vector<WindowStep> ours = run(*subject_.poisoned, *got, steps, false),
-                                    theirs = run(*subject_.reference, *want, steps, true);
+    for (const int first : {0, longest()}) {
+      const Steps steps(scene_, first, first == 0 ? longest() : 7);
+      // Of the second window core_out alone is wanted.
+      const std::vector<WindowStep> ours = run(*subject_.poisoned, *got, steps,
+                                               first == 0 ? kStepOutputs : TapSet{Tap::core_out}),
+                                    theirs = run_one_by_one(*subject_.reference, *want, steps);
       for (std::size_t i = 0; i < ours.size(); ++i)
         compare_step(steps, i, theirs[i], ours[i], subject_.against(), tallies);
       tallies.compare_pools(*want, *got, steps.last, subject_.against());
@@ -149,7 +152,7 @@ class CarriedBatteries {
   }
 
  private:
-  int longest() const { return std::clamp(subject_.poisoned->steps_at_once(scene_.model()), 3, kMostSteps); }
+  int longest() const { return std::clamp(subject_.poisoned->steps_at_once(scene_.model()), 3, most_steps_); }
 
   /// A fresh pool whose rows' blocks hold what contents start from.
   std::unique_ptr<Pool> started(Backend& backend) const {
@@ -159,19 +162,51 @@ class CarriedBatteries {
   }
   void start(Pool& pool) const {
     CheckBatch all;
-    for (int number = 0; number < kMostRows; ++number)
-      all.content.push_back(number), all.block.push_back(Steps::block_of(number));
+    for (int number = 0; number < most_rows_; ++number)
+      all.content.push_back(number % kPeriod % StepScene::kContents), all.block.push_back(Steps::block_of(number));
     scene_.place(all, pool);
   }
 
-  std::vector<WindowStep> run(Backend& backend, Pool& pool, const Steps& steps, bool one_by_one) const {
-    std::vector<WindowStep> results = asked(steps, scene_.model());
+  void compare_windows(int longest_window, const std::vector<int>& row_counts, StageTallies& tallies) const {
+    const auto alone_pool = started(*subject_.backend), pool = started(*subject_.backend);
+    const int count = std::min(longest(), longest_window), most = row_counts.empty() ? 0 : row_counts.back();
+    std::vector<std::vector<WindowStep>> alone;
+    std::vector<KeptBlock> left;
+    for (int number = 0; number < std::min(most, kPeriod); ++number) {
+      alone.push_back(run(*subject_.backend, *alone_pool, Steps(scene_, 0, count, 1, number)));
+      left.push_back(keep_block(*alone_pool, Steps::block_of(number)));
+    }
+    for (const int rows : row_counts) {
+      start(*pool);
+      const Steps steps(scene_, 0, count, rows);
+      const auto got = run(*subject_.poisoned, *pool, steps);
+      const std::string between = "1 and " + std::to_string(rows) + " rows";
+      for (int i = 0; i < count * rows; ++i) {
+        const int step = i / rows, row = i % rows, number = Steps::number_at(row, step, rows) % kPeriod;
+        tallies.compare_outputs(alone[static_cast<std::size_t>(number)][static_cast<std::size_t>(step)].outputs, 0,
+                                got[static_cast<std::size_t>(step)].outputs, static_cast<std::size_t>(row), between);
+      }
+      for (int number = 0; number < rows; ++number)
+        tallies.compare_block(left[static_cast<std::size_t>(number % kPeriod)], *pool, Steps::block_of(number),
+                              static_cast<std::size_t>(number), between);
+      tallies.count_launches(1);
+    }
+  }
+
+  std::vector<WindowStep> run(Backend& backend, Pool& pool, const Steps& steps, TapSet want = kStepOutputs) const {
+    std::vector<WindowStep> results = asked(steps, want, scene_.model());
     const ContractSet contracts{subject_.options.contract, subject_.options.contract};
-    const std::size_t each = one_by_one ? 1 : results.size();
-    for (std::size_t i = 0; i < results.size(); i += each)
-      backend.steps({0, std::span(steps.plans).subspan(i, each), std::span(steps.inputs).subspan(i, each), contracts,
-                     std::span(steps.looks).subspan(i, each)},
-                    pool, std::span(results).subspan(i, each));
+    backend.steps({pool.layers().back(), steps.plans, steps.inputs, contracts, steps.looks}, pool, results);
+    return results;
+  }
+
+  std::vector<WindowStep> run_one_by_one(Backend& backend, Pool& pool, const Steps& steps) const {
+    std::vector<WindowStep> results = asked(steps, kStepOutputs, scene_.model());
+    const ContractSet contracts{subject_.options.contract, subject_.options.contract};
+    for (std::size_t i = 0; i < results.size(); ++i)
+      backend.steps({pool.layers().back(), std::span(steps.plans).subspan(i, 1), std::span(steps.inputs).subspan(i, 1),
+                     contracts, std::span(steps.looks).subspan(i, 1)},
+                    pool, std::span(results).subspan(i, 1));
     return results;
   }
 
@@ -213,13 +248,14 @@ class CarriedBatteries {
     fill_with_ones(outputs, scene_.model(), batch.rows());
     scene_.gather(batch, inputs);
     for (std::size_t row = 0; row < batch.rows(); ++row)
-      if (plan.source[row] >= 0) pool.copy(0, plan.source[row], plan.block[row]);
-    backend.step({0, plan, inputs, subject_.options.contract}, pool, outputs);
+      if (plan.source[row] >= 0) pool.copy(pool.layers().back(), plan.source[row], plan.block[row]);
+    backend.step({pool.layers().back(), plan, inputs, subject_.options.contract}, pool, outputs);
     return outputs;
   }
 
   const Subject& subject_;
   std::vector<Gate>& gates_;
+  const int most_rows_, most_steps_;
   StepScene scene_;
 };
 
@@ -234,7 +270,7 @@ void check_pool(const Subject& subject, std::vector<Gate>& gates) {
   constexpr std::int32_t kBlocks = 6;
   Model model = check_model(subject.options);
   model.num_blocks = kBlocks;
-  StageTallies tallies(subject, Battery::L2, "blocks written, copied, zeroed", model, kStateStages);
+  StageTallies tallies(subject, Battery::L2, kPoolAlone, model, kStateStages);
   const std::vector<int> layers{0, 2};
   const auto pool = subject.backend->make_pool(model, layers);
   std::vector<std::vector<KeptBlock>> want(layers.size(), std::vector<KeptBlock>(kBlocks));
@@ -262,6 +298,24 @@ void check_pool(const Subject& subject, std::vector<Gate>& gates) {
   tallies.finish(gates);
 }
 
+void check_sequences(const Subject& subject, const Model& model, bool is_other, std::vector<Gate>& gates) {
+  CarriedBatteries batteries(subject, model, kFewRows, is_other ? kFewSteps : kMostSteps, is_other, gates);
+  const auto ask = [&](Battery battery, const std::string& name, const std::function<void()>& run) {
+    if (subject.has(battery)) attempt(subject.options, battery, name, model, gates, run);
+  };
+  if (!is_other) {
+    ask(Battery::L0, "50 repeats of a window", [&] { batteries.repeats(); });
+    ask(Battery::L1, "windows of other row counts", [&] {
+      CarriedBatteries(subject, model, subject.options.reduced ? 129 : 2049, kMostSteps, false, gates).invariance();
+    });
+    batteries.prepare();
+    if (subject.has(Battery::L2) && subject.is_reference_step())
+      return skip_reference(subject, "windows of steps", model, gates);
+  }
+  ask(Battery::L2, "windows of steps", [&] { batteries.windows(); });
+  if (subject.not_by_steps().empty()) ask(Battery::L2, "launches of candidates", [&] { batteries.launches(); });
+}
+
 }  // namespace
 
 void check_carried(const Subject& subject, std::vector<Gate>& gates) {
@@ -271,18 +325,17 @@ void check_carried(const Subject& subject, std::vector<Gate>& gates) {
   const bool state = std::ranges::any_of(kStateStages, [&](CheckStage stage) { return subject.has(stage); });
   if (!any || !(subject.has(Battery::L0) || subject.has(Battery::L1) || subject.has(Battery::L2))) return;
   subject.begin("several steps");
-  if (subject.has(Battery::L2) && state && !options.is_held()) check_pool(subject, gates);  // no kernel's own
-  if (!undefined_because(options.contract, model).empty()) return;                          // check_steps has said so
-  CarriedBatteries batteries(subject, gates);
-  const auto ask = [&](Battery battery, const std::string& name, void (CarriedBatteries::*run)()) {
-    if (subject.has(battery)) attempt(options, battery, name, model, gates, [&] { (batteries.*run)(); });
+  if (subject.has(Battery::L2) && state && !options.is_held())  // no kernel's own
+    attempt(options, {Battery::L2, kPoolAlone, describe(model), kStateStages}, gates,
+            [&] { check_pool(subject, gates); });
+  if (!undefined_because(options.contract, model).empty()) return;  // check_steps has said so
+  const auto ask = [&](const Model& shape, bool is_other) {
+    attempt(options, options.batteries.front(), "every battery of several steps", shape, gates,
+            [&] { check_sequences(subject, shape, is_other, gates); });
   };
-  ask(Battery::L0, "50 repeats of a window", &CarriedBatteries::repeats);
-  ask(Battery::L1, "windows of other row counts", &CarriedBatteries::invariance);
-  if (subject.has(Battery::L2) && subject.is_reference_step())
-    return skip_reference(subject, "windows of steps", model, gates);
-  ask(Battery::L2, "windows of steps", &CarriedBatteries::windows);
-  if (subject.not_by_steps().empty()) ask(Battery::L2, "launches of candidates", &CarriedBatteries::launches);
+  ask(model, false);
+  for (const Model& other : other_models(options))
+    if (subject.has(Battery::L2) && !subject.is_reference_step()) ask(other, true);
 }
 
 }  // namespace gdnsim

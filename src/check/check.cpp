@@ -51,7 +51,8 @@ ChosenBackend choose(const CheckOptions& options, bool poison) {
 
 }  // namespace
 
-Subject::Subject(const CheckOptions& options_) : options(options_), reference(make_golden({.cpu_level = "plain"})) {
+Subject::Subject(const CheckOptions& options_)
+    : options(options_), reference(make_golden({.threads = options_.on.threads, .cpu_level = "plain"})) {
   ChosenBackend chosen = choose(options, false);
   reason = chosen.reason;
   owned.push_back(std::move(chosen.backend));

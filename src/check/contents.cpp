@@ -42,11 +42,14 @@ SpecialRecipe wild_words(double rate) {
 
 float tiny_deviation(DType type) { return type == DType::f16 ? 1e-6f : 1e-38f; }
 
-SceneParams::SceneParams(Stream& whole) : StreamView(whole), params_(whole.params(0)) {
+SceneParams::SceneParams(Stream& whole) : StreamView(whole) {
   const std::size_t word = size_of(model().act_dtype);
-  for (std::size_t at = 5 * word; at + word <= params_.norm_weight.size(); at += 50 * word) {
-    std::fill_n(params_.norm_weight.begin() + static_cast<std::ptrdiff_t>(at), word, std::byte{0});
-    params_.norm_weight[at + word - 1] = std::byte{0x80};
+  for (std::size_t layer = 0; layer < model().layer_ids.size(); ++layer) {
+    Bytes& weight = params_.emplace_back(whole.params(static_cast<int>(layer))).norm_weight;
+    for (std::size_t at = 5 * word; at + word <= weight.size(); at += 50 * word) {
+      std::fill_n(weight.begin() + static_cast<std::ptrdiff_t>(at), word, std::byte{0});
+      weight[at + word - 1] = std::byte{0x80};
+    }
   }
 }
 
@@ -63,6 +66,9 @@ Contents::Contents(const Model& model, bool conv_bias) : model_(model) {
     if (kind == Kind::usual) usual_ = std::move(stream);
   }
   params_ = std::make_unique<SceneParams>(*usual_);
+  starts_.resize(kCount);
+#pragma omp parallel for schedule(dynamic)
+  for (int content = 0; content < kCount; ++content) starts_[static_cast<std::size_t>(content)] = make_start(content);
 }
 
 void Contents::append(int content, StepInputs& inputs) const {
@@ -72,21 +78,21 @@ void Contents::append(int content, StepInputs& inputs) const {
   append_row(inputs.z, from.z, content);
 }
 
-void Contents::start(int content, std::span<std::byte> recurrent, std::span<std::byte> conv) const {
+Contents::Start Contents::make_start(int content) const {
   const Kind kind = kind_of(content);
   const Address state{7, Tensor::recurrent, 0, static_cast<std::uint32_t>(content), 0},
       window{7, Tensor::conv, 0, static_cast<std::uint32_t>(content), 0};
-  if (kind == Kind::fresh) {
-    std::ranges::fill(recurrent, std::byte{0}), std::ranges::fill(conv, std::byte{0});
-    return;
-  }
+  Start made{Bytes(model_.state_bytes()), Bytes(model_.conv_bytes())};
+  if (kind == Kind::fresh) return made;
   const bool tiny = kind == Kind::tiny || kind == Kind::faint;
-  fill({Draw::Kind::normal, 0, tiny ? tiny_deviation(model_.state_dtype) : 0.1f}, state, model_.state_dtype, recurrent);
+  fill({Draw::Kind::normal, 0, tiny ? tiny_deviation(model_.state_dtype) : 0.1f}, state, model_.state_dtype,
+       made.recurrent);
   fill({Draw::Kind::normal, 0, tiny ? tiny_deviation(model_.conv_state_dtype) : 1}, window, model_.conv_state_dtype,
-       conv);
-  if (kind != Kind::wild) return;
-  sprinkle(wild_words(kWildRate), state, model_.state_dtype, recurrent);
-  sprinkle(wild_words(kWildRate), window, model_.conv_state_dtype, conv);
+       made.conv);
+  if (kind != Kind::wild) return made;
+  sprinkle(wild_words(kWildRate), state, model_.state_dtype, made.recurrent);
+  sprinkle(wild_words(kWildRate), window, model_.conv_state_dtype, made.conv);
+  return made;
 }
 
 }  // namespace gdnsim

@@ -13,14 +13,14 @@ SpecialRecipe wild_words(double rate);
 /// A deviation that makes numbers of the type denormal.
 float tiny_deviation(DType type);
 
-/// A layer's parameters, with a few -0 among the norm's weights.
+/// The layers' parameters, with a few -0 among the norm's weights.
 class SceneParams final : public StreamView {
  public:
   explicit SceneParams(Stream& whole);
-  const LayerParams& params(int) const override { return params_; }
+  const LayerParams& params(int layer) const override { return params_[static_cast<std::size_t>(layer)]; }
 
  private:
-  LayerParams params_;
+  std::vector<LayerParams> params_;
 };
 
 class Contents {
@@ -40,14 +40,20 @@ class Contents {
   /// For the parameters.
   Stream& stream() { return *params_; }
   void append(int content, StepInputs& inputs) const;
-  /// Sizes are the model's.
-  void start(int content, std::span<std::byte> recurrent, std::span<std::byte> conv) const;
+  struct Start {
+    Bytes recurrent, conv;
+  };
+  /// What the content starts from.
+  const Start& start(int content) const { return starts_[static_cast<std::size_t>(content)]; }
 
  private:
+  Start make_start(int content) const;
+
   const Model model_;
   std::unique_ptr<Stream> usual_;
   std::unique_ptr<SceneParams> params_;
-  StepInputs inputs_[5];  // by kind, [kCount] rows each
+  StepInputs inputs_[5];       // by kind, [kCount] rows each
+  std::vector<Start> starts_;  // [kCount]
 };
 
 }  // namespace gdnsim

@@ -16,6 +16,11 @@ class Mutant final : public ForwardingBackend {
  public:
   Mutant(Backend& backend, const Mutation& mutation) : ForwardingBackend(backend), name_(mutation.name) {}
 
+  void prepare(const Stream& stream, const std::vector<int>& layers) override {
+    ForwardingBackend::prepare(stream, layers);
+    has_bias_ = !stream.params(layers.back()).conv_bias.empty();
+  }
+
   void step(const StepArgs& args, Pool& pool, StepOutputs& outputs) override {
     Contract contract = args.contract;
     const int rows = args.plan.rows();
@@ -25,10 +30,7 @@ class Mutant final : public ForwardingBackend {
     if (is("tiled") && rows > 66) reorder(contract.norm_dot);
     if (is("taps")) contract.conv_taps = ConvTaps::newest_first;
     backend_.step({args.layer, args.plan, args.inputs, contract}, pool, outputs);
-    if (is("beyond")) throw error("a kernel wrote beyond core_out, 0 bytes behind");
-    if (now_and_then("step-noise")) flip(outputs[Tap::core_out], 0);
-    if (now_and_then("conv-noise")) flip(outputs[Tap::conv_out], 0);
-    if (is("late-row") && rows > 100) flip(outputs[Tap::core_out], 97 * shape_of(Tap::core_out, pool.model()).bytes());
+    spoil_step(args, pool.model(), outputs);
     if (is("leftover")) leave_over(args.plan, outputs[Tap::core_out]);
     for (std::size_t row = 0; row < args.plan.block.size(); ++row)
       if (args.plan.block[row] < 0) spoil_inactive(args, row, pool, outputs);
@@ -62,6 +64,7 @@ class Mutant final : public ForwardingBackend {
     if (is("offset-lost")) spec.weight_offset = 0;
     if (is("offset-zero") && spec.weight_offset == 0) add_zero(weight, spec.act);
     backend_.norm({spec, contract, args.rows, args.x, args.z, weight, args.timed}, outputs);
+    if (is("norm-beyond") && !spec.gated) throw error("a kernel wrote beyond out, 0 bytes behind");
     const std::size_t word = size_of(spec.act);
     if (is("by-place") && args.rows % 2 == 1 && args.rows > 1) flip(outputs.out, outputs.out.size() - word);
     if (now_and_then("norm-noise")) flip(outputs.out, 0);
@@ -70,7 +73,10 @@ class Mutant final : public ForwardingBackend {
  private:
   bool is(std::string_view name) const { return name == name_; }
   bool now_and_then(std::string_view name) { return is(name) && ++calls_ % 17 == 0; }
-  static void flip(Bytes& words, std::size_t at) { words[at] ^= std::byte{1}; }
+  /// Not where the values were not asked for.
+  static void flip(Bytes& words, std::size_t at) {
+    if (at < words.size()) words[at] ^= std::byte{1};
+  }
 
   /// Rows that are inactive now keep what was there.
   void leave_over(const StepPlan& plan, Bytes& words) {
@@ -81,9 +87,26 @@ class Mutant final : public ForwardingBackend {
     last_ = words;
   }
 
+  /// A bit here or there.
+  void spoil_step(const StepArgs& args, const Model& model, StepOutputs& outputs) {
+    const int rows = args.plan.rows();
+    const bool in_window = step_of_window_ > 0;
+    const std::size_t bytes = shape_of(Tap::core_out, model).bytes();
+    if (is("beyond")) throw error("a kernel wrote beyond core_out, 0 bytes behind");
+    if (now_and_then("step-noise")) flip(outputs[Tap::core_out], 0);
+    if (now_and_then("conv-noise")) flip(outputs[Tap::conv_out], 0);
+    if (is("late-row") && rows > 100) flip(outputs[Tap::core_out], 97 * bytes);
+    if (is("second") && ++calls_ == 2) flip(outputs[Tap::core_out], 0);
+    if (is("wide-window") && in_window && rows > 32) flip(outputs[Tap::core_out], 5 * bytes);
+    if (is("layer") && args.layer > 0) flip(outputs[Tap::core_out], 0);
+    if (is("window-bias") && in_window && has_bias_) flip(outputs[Tap::conv_out], 0);
+    if (is("few-outputs") && !outputs.want.has(Tap::norm_out)) flip(outputs[Tap::core_out], 0);
+  }
+
   void spoil_inactive(const StepArgs& args, std::size_t row, Pool& pool, StepOutputs& outputs) {
     const std::size_t bytes = shape_of(Tap::rstd, pool.model()).bytes();
-    if (is("inactive-norm")) std::memset(outputs[Tap::rstd].data() + row * bytes, 0, bytes);
+    if (is("inactive-norm") && outputs.want.has(Tap::rstd))
+      std::memset(outputs[Tap::rstd].data() + row * bytes, 0, bytes);
     if (is("inactive-block") && args.plan.block[0] >= 0) pool.copy(args.layer, args.plan.block[0], 0);
   }
 
@@ -118,6 +141,7 @@ class Mutant final : public ForwardingBackend {
 
   const std::string_view name_;
   int calls_ = 0;
+  bool has_bias_ = false;
   int step_of_window_ = 0;  // from 1 on; 0: no window
   Bytes last_;              // core_out of the launch before
 };

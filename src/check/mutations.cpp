@@ -52,6 +52,18 @@ constexpr std::array kMutations{
              "blocks written, copied, zeroed"},
     Mutation{"beyond", "a kernel writes beyond an output, which the backend notices and says", CheckStage::recurrent,
              Battery::L2, "against golden"},
+    Mutation{"second", "a bit of core_out is off in the second launch alone", CheckStage::recurrent, Battery::L0,
+             "50 repeats"},
+    Mutation{"wide-window", "in windows of more than 32 rows a bit of the sixth row is off", CheckStage::recurrent,
+             Battery::L1, "windows of other row counts"},
+    Mutation{"layer", "in layers but the first a bit of core_out is off", CheckStage::recurrent, Battery::L2,
+             "against golden"},
+    Mutation{"window-bias", "a window of a layer with a conv bias is a bit off", CheckStage::conv, Battery::L2,
+             "windows of steps"},
+    Mutation{"few-outputs", "a bit of core_out is off where norm_out is not wanted", CheckStage::recurrent, Battery::L2,
+             "against golden"},
+    Mutation{"norm-beyond", "a norm's kernel writes beyond its output, which the backend notices and says",
+             CheckStage::rmsnorm, Battery::L1, "batch sizes"},
 };
 
 /// The control: the backend in the same wrapping, with nothing spoiled.

@@ -5,6 +5,7 @@
 #include <sstream>
 
 #include "check/norm_share.hpp"
+#include "check/norm_words.hpp"
 #include "check/scene.hpp"
 #include "synth/values.hpp"
 
@@ -12,7 +13,6 @@ namespace gdnsim {
 namespace {
 
 constexpr int kRepeats = 50;
-constexpr std::int64_t kMostRows = 4097;      // of a batch of battery L1
 constexpr std::int64_t kContents = 64;        // rows that the batches of battery L1 are made of
 constexpr std::int64_t kMostLaunches = 8192;  // of one size of parts: beyond it they are spread over the full batch
 constexpr double kWildRate = 0.01;
@@ -65,15 +65,14 @@ NormOutputs NormBatteries::run(Backend& backend, const NormArgs& args) {
   return outputs;
 }
 
-/// Before half of the calls another one passes, so that what is left of it can be seen.
 void NormBatteries::repeats() {
   Tally tally(stage_, Battery::L0, "50 repeats", describe(spec_));
   const std::int64_t rows = std::max<std::int64_t>(1, elements(1 << 19) / spec_.width);
   const NormRows made = make_rows(spec_, rows, true), other = make_rows(spec_, rows, false, rows);
   const NormOutputs first = run(*subject_.backend, args(rows, made));
   for (int repeat = 1; repeat < kRepeats; ++repeat) {
-    Backend& backend = repeat % 2 == 0 ? *subject_.backend : *subject_.poisoned;
-    if (repeat % 4 >= 2) run(backend, args(rows, other));
+    Backend& backend = is_poisoned(repeat) ? *subject_.poisoned : *subject_.backend;
+    if (follows_another(repeat)) run(backend, args(rows, other));
     compare_all(tally, first, run(backend, args(rows, made)), "repeats 1 and " + std::to_string(repeat + 1));
   }
   tally.count_launches(kRepeats);
@@ -84,9 +83,10 @@ void NormBatteries::batches() {
   made_ = make_rows(spec_, kContents, true);
   alone_.clear();
   for (std::int64_t content = 0; content < kContents; ++content) alone_.push_back(run_contents({content}));
-  const auto sizes = batch_sizes(std::max<std::int64_t>(64, std::min(kMostRows, elements(4097 * 2048) / spec_.width)));
+  const auto sizes = batch_sizes(most_rows());
   for (bool permuted : {false, true}) {
     Tally tally(stage_, Battery::L1, permuted ? "permuted rows" : "batch sizes", describe(spec_));
+    tally.note(rows_asked(sizes));
     std::int64_t good = 1;
     for (const std::int64_t size : sizes) {
       const bool differed = tally.differs();
@@ -152,9 +152,11 @@ void NormBatteries::accuracy(std::int64_t rows) {
   std::vector<double> exact(static_cast<std::size_t>(rows * spec_.width));
   exact_norm(args(rows, made), exact);
   accuracy.add(spec_.act, got.out, exact);
-  Gate gate;
-  gate.stage = stage_, gate.battery = Battery::accuracy, gate.name = std::to_string(rows) + " rows";
-  gate.shape = describe(spec_), gate.launches = 1, gate.compared = accuracy.compared;
+  Tally tally(stage_, Battery::accuracy, std::to_string(rows) + " rows", describe(spec_));
+  if (is_written_out(spec_, subject_.options.contract))
+    compare_all(tally, written_out(args(rows, made)), got, "the rules, written out, and " + subject_.backend->name());
+  Gate gate = tally.finish();
+  gate.launches = 1, gate.compared = accuracy.compared;
   gate.correctly_rounded = accuracy.share(), gate.worst_ulp = accuracy.worst;
   judge(gate);
   gates_.push_back(gate);
@@ -232,16 +234,21 @@ void NormBatteries::narrow(Tally& tally, Neighbours apart,
   tally.narrow(*first);
 }
 
+/// Every word where its rules are written out; and the share of those that are right where one is expected.
 void NormBatteries::judge(Gate& gate) const {
   const double share = *gate.correctly_rounded;
-  const Share expected = expected_share(spec_, subject_.options.contract, gate.compared);
-  gate.verdict = gate.compared == 0                              ? Gate::Verdict::empty
-                 : expected.low == 0                             ? Gate::Verdict::measured
-                 : share < expected.low || share > expected.high ? Gate::Verdict::violated
-                                                                 : Gate::Verdict::held;
+  const Share expected = expected_share(spec_, subject_.options.contract);
+  const bool words = is_written_out(spec_, subject_.options.contract);
+  const bool off = gate.first || (expected.low > 0 && (share < expected.low || share > expected.high));
+  gate.verdict = gate.compared == 0          ? Gate::Verdict::empty
+                 : off                       ? Gate::Verdict::violated
+                 : words || expected.low > 0 ? Gate::Verdict::held
+                                             : Gate::Verdict::measured;
   std::ostringstream bound;
-  bound << expected.why << ": expected " << expected.low << " to " << expected.high << " correctly rounded";
-  if (expected.low > 0) gate.note = bound.str();
+  if (expected.low > 0)
+    bound << expected.why << ": expected " << expected.low << " to " << expected.high << " correctly rounded";
+  if (words) bound << (expected.low > 0 ? "; " : "") << "every word is compared with its rules, written out";
+  gate.note = bound.str();
 }
 
 }  // namespace gdnsim

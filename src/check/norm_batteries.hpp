@@ -1,6 +1,7 @@
 // The batteries of one norm by itself.
 #pragma once
 
+#include <algorithm>
 #include <optional>
 #include <string>
 #include <vector>
@@ -21,7 +22,7 @@ class NormBatteries {
       : subject_(subject), stage_(stage), spec_(spec), gates_(gates) {}
 
   void repeats();
-  /// Batches of 64 contents, in their order and permuted, against each content alone.
+  /// Batches of 64 contents, in their order and permuted, against each content alone: every size of battery L1.
   void batches();
   /// A full batch against parts of it.
   void parts();
@@ -34,6 +35,10 @@ class NormBatteries {
  private:
   static std::span<const std::byte> word(const float& x) { return std::as_bytes(std::span(&x, 1)); }
   std::int64_t elements(std::int64_t all) const { return subject_.options.reduced ? all / 128 : all; }
+  /// Of a batch of battery L1; reduced, as many as the elements of 4,097 x 2,048 allow, over 128.
+  std::int64_t most_rows() const {
+    return subject_.options.reduced ? std::max<std::int64_t>(64, elements(4097 * 2048) / spec_.width) : 4097;
+  }
   std::size_t row_bytes() const { return static_cast<std::size_t>(spec_.width) * size_of(spec_.act); }
 
   /// The call's outputs, ones where the backend writes nothing.

@@ -1,9 +1,13 @@
 // Which norms are examined: the gated norm of a head, by itself and in a step, and the decoder's plain one.
+#include <array>
+
 #include "check/norm_batteries.hpp"
 #include "check/scene.hpp"
 
 namespace gdnsim {
 namespace {
+
+constexpr const char* kStepAgainstRows = "the step's norm against the norm alone";
 
 /// A gate for each norm that the contract leaves undefined, so that nothing goes missing in silence.
 bool is_defined(const Subject& subject, CheckStage stage, const NormSpec& spec, std::vector<Gate>& gates) {
@@ -13,6 +17,49 @@ bool is_defined(const Subject& subject, CheckStage stage, const NormSpec& spec, 
   return why.empty();
 }
 
+/// The batteries of one norm, each behind its question.
+class Norms {
+ public:
+  Norms(const Subject& subject, CheckStage stage, const NormSpec& spec, std::vector<Gate>& gates)
+      : subject_(subject),
+        stages_{stage},
+        shape_(describe(spec)),
+        gates_(gates),
+        batteries_(subject, stage, spec, gates) {}
+
+  void repeats() {
+    ask(Battery::L0, "50 repeats", [this] { batteries_.repeats(); });
+  }
+  void invariance() {
+    ask(Battery::L1, "batch sizes", [this] { batteries_.batches(); });
+    ask(Battery::L1, "parts of a full batch", [this] { batteries_.parts(); });
+  }
+  void against_reference(std::int64_t rows) {
+    ask(Battery::L2, "against golden", [&] { batteries_.against_reference(rows); });
+  }
+  void shared_root(std::int64_t rows) {
+    ask(Battery::L2, "rstd as in the gated norm", [&] { batteries_.shared_root(rows); });
+  }
+  void accuracy(std::int64_t rows) {
+    ask(Battery::accuracy, of(rows), [&] { batteries_.accuracy(rows); });
+  }
+  void time(std::int64_t rows) {
+    ask(Battery::time, of(rows), [&] { batteries_.time(rows); });
+  }
+  void ask(Battery battery, const std::string& name, const std::function<void()>& run) {
+    if (subject_.has(battery)) attempt(subject_.options, {battery, name, shape_, stages_}, gates_, run);
+  }
+
+ private:
+  static std::string of(std::int64_t rows) { return std::to_string(rows) + " rows"; }
+
+  const Subject& subject_;
+  const std::array<CheckStage, 1> stages_;
+  const std::string shape_;
+  std::vector<Gate>& gates_;
+  NormBatteries batteries_;
+};
+
 /// The step's own norm against the operator on its core_out: two ways to one set of bits.
 void step_against_rows(const Subject& subject, std::vector<Gate>& gates) {
   constexpr int kRows = 17;
@@ -20,7 +67,7 @@ void step_against_rows(const Subject& subject, std::vector<Gate>& gates) {
   const Model& model = scene.model();
   if (!undefined_because(subject.options.contract, model).empty()) return;
   const NormSpec spec{model.V, model.act_dtype, true, model.norm_gate, *model.norm_eps, 0};
-  Tally tally(CheckStage::gated_norm, Battery::L2, "the step's norm against the norm alone", describe(spec));
+  Tally tally(CheckStage::gated_norm, Battery::L2, kStepAgainstRows, describe(spec));
   const CheckBatch batch = scene.lay_all(kRows);
   const auto pool = scene.make_pool(*subject.backend);
   subject.backend->prepare(scene.stream(), {0});
@@ -49,11 +96,10 @@ void check_gated(const Subject& subject, int width, std::vector<Gate>& gates) {
   const CheckStage stage = CheckStage::gated_norm;
   if (is_defined(subject, stage, usual, gates)) {
     subject.begin("gated norm by itself");
-    NormBatteries batteries(subject, stage, usual, gates);
-    if (subject.has(Battery::L0)) batteries.repeats();
-    if (subject.has(Battery::L1)) batteries.batches(), batteries.parts();
-    if (subject.has(Battery::L2)) step_against_rows(subject, gates);
-    if (subject.has(Battery::time)) batteries.time(reduced ? 4096 : 262144);
+    Norms norms(subject, stage, usual, gates);
+    norms.repeats(), norms.invariance();
+    norms.ask(Battery::L2, kStepAgainstRows, [&] { step_against_rows(subject, gates); });
+    norms.time(reduced ? 4096 : 262144);
   }
   for (DType act : {DType::bf16, DType::f16, DType::f32})
     for (NormGate gate : {NormGate::silu, NormGate::sigmoid})
@@ -63,10 +109,10 @@ void check_gated(const Subject& subject, int width, std::vector<Gate>& gates) {
           if (act != usual.act && gate == NormGate::silu && offset == 0) is_defined(subject, stage, spec, gates);
           continue;
         }
-        NormBatteries batteries(subject, stage, spec, gates);
+        Norms norms(subject, stage, spec, gates);
         const bool first = act == DType::bf16 && gate == NormGate::silu && offset == 0;
-        if (subject.has(Battery::L2)) batteries.against_reference(reduced ? 64 : 1025);
-        if (subject.has(Battery::accuracy)) batteries.accuracy(reduced ? 2048 : first ? 262144 : 8192);
+        norms.against_reference(reduced ? 64 : 1025);
+        norms.accuracy(reduced ? 2048 : first ? 262144 : 8192);
       }
 }
 
@@ -78,16 +124,15 @@ void check_plain(const Subject& subject, std::vector<Gate>& gates) {
     const NormSpec usual{width, DType::bf16, false, NormGate::silu, 1e-6f, 1};
     if (!is_defined(subject, stage, usual, gates)) continue;
     subject.begin(describe(usual));
-    NormBatteries batteries(subject, stage, usual, gates);
-    if (subject.has(Battery::L0)) batteries.repeats();
-    if (subject.has(Battery::L1)) batteries.batches(), batteries.parts();
-    if (subject.has(Battery::time)) batteries.time(reduced ? 256 : 16384);
+    Norms norms(subject, stage, usual, gates);
+    norms.repeats(), norms.invariance();
+    norms.time(reduced ? 256 : 16384);
     for (DType act : {DType::bf16, DType::f16, DType::f32})
       for (float offset : {1.0f, 0.0f}) {
         const NormSpec spec{width, act, false, NormGate::silu, 1e-6f, offset};
-        NormBatteries each(subject, stage, spec, gates);
-        if (subject.has(Battery::L2)) each.against_reference(reduced ? 16 : 257), each.shared_root(reduced ? 16 : 257);
-        if (subject.has(Battery::accuracy)) each.accuracy((reduced ? 2048 : 262144) * 128 / width);
+        Norms each(subject, stage, spec, gates);
+        each.against_reference(reduced ? 16 : 257), each.shared_root(reduced ? 16 : 257);
+        each.accuracy((reduced ? 2048 : 262144) * 128 / width);
       }
   }
 }
@@ -98,7 +143,7 @@ void check_odd_widths(const Subject& subject, CheckStage stage, std::vector<Gate
     const NormSpec spec{width, DType::bf16, stage == CheckStage::gated_norm, NormGate::silu, 1e-6f, 1};
     if (!subject.has(Battery::L2) || !undefined_because(subject.options.contract, spec).empty()) continue;
     if (!subject.is_reference_norm()) {
-      NormBatteries(subject, stage, spec, gates).against_reference(65);
+      Norms(subject, stage, spec, gates).against_reference(65);
     } else if (width == 1) {
       gates.push_back(skipped_gate(stage, Battery::L2, "against golden", "any width",
                                    "golden's one norm is what the others are compared with"));

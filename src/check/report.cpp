@@ -51,7 +51,8 @@ std::string shape_of(const Gate& gate) {
 std::string row_text(const Gate& gate) {
   return padded(std::string(name_of(gate.stage)), 11) + padded(std::string(name_of(gate.battery)), 9) +
          padded(gate.name, 43) + padded(gate.compared > 0 ? grouped(gate.compared) : "-", 15, true) + "  " +
-         padded(figure_of(gate), 38) + padded(std::string(name_of(gate.verdict)), 10) + shape_of(gate) + "\n";
+         padded(figure_of(gate), 38) + padded(std::string(name_of(gate.verdict)), 10) + shape_of(gate) +
+         (gate.battery == Battery::L1 && gate.compared > 0 && !gate.note.empty() ? "; " + gate.note : "") + "\n";
 }
 
 std::string word_text(DType type, std::uint32_t word) {

@@ -37,6 +37,8 @@ class StepScene {
 
   const Model& model() const { return model_; }
   Stream& stream() { return contents_->stream(); }
+  /// All of the model's; the last one runs.
+  std::vector<int> layers() const;
   /// A pool with the starts in it: what each content starts from is a block of its own.
   std::unique_ptr<Pool> make_pool(Backend& backend) const;
   /// The first block behind the starts: as many as rows are free from there on.
@@ -58,12 +60,13 @@ class StepScene {
   std::unique_ptr<Contents> contents_;
 };
 
-/// One step, each row from its start. What the backend leaves out of the outputs is ones.
+/// One step of the pool's last layer, each row from its start. What the backend leaves out of the outputs is ones.
 StepOutputs run_launch(Backend& backend, const StepScene& scene, Pool& pool, const CheckBatch& batch, TapSet want,
                        const Contract& contract);
 /// Room for what is asked, filled with ones.
 void fill_with_ones(StepOutputs& outputs, const Model& model, std::size_t rows);
-/// A block as it is, with its words.
-KeptBlock keep_block(const Pool& pool, std::int32_t block, int layer = 0);
+/// A block as it is, with its words; of the layer that runs.
+KeptBlock keep_block(const Pool& pool, std::int32_t block);
+KeptBlock keep_block(const Pool& pool, std::int32_t block, int layer);
 
 }  // namespace gdnsim

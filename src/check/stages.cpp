@@ -45,17 +45,23 @@ void StageTallies::compare_outputs(const StepOutputs& want, std::size_t want_row
 
 void StageTallies::compare_block(const KeptBlock& want, const Pool& pool, std::int32_t block, std::size_t row,
                                  const std::string& between) {
-  if (pool.digest(0, block).block == want.digest.block) return agree_block();
+  if (pool.digest(pool.layers().back(), block).block == want.digest.block) return agree_block();
   compare_words_of(want, keep_block(pool, block), row, between);
 }
 
 void StageTallies::compare_pools(const Pool& want, const Pool& got, const CheckBatch& batch,
                                  const std::string& between) {
+  const int runs = want.layers().back();
+  const auto compare = [&](int layer, std::int32_t block, std::size_t row, const std::string& what) {
+    if (want.digest(layer, block).block == got.digest(layer, block).block) return agree_block();
+    compare_words_of(keep_block(want, block, layer), keep_block(got, block, layer), row, between + what);
+  };
   for (std::int32_t block = 0; block < want.model().num_blocks; ++block) {
     const auto row = static_cast<std::size_t>(std::ranges::find(batch.block, block) - batch.block.begin());
-    const std::string untouched = between + ", block " + std::to_string(block) + " of no row";
-    compare_block(keep_block(want, block), got, block, row < batch.rows() ? row : 0,
-                  row < batch.rows() ? between : untouched);
+    const std::string name = ", block " + std::to_string(block) + " of ";
+    compare(runs, block, row < batch.rows() ? row : 0, row < batch.rows() ? "" : name + "no row");
+    for (const int layer : want.layers())
+      if (layer != runs) compare(layer, block, 0, name + "another layer");
   }
 }
 
@@ -117,12 +123,13 @@ void skip_reference(const Subject& subject, const std::string& name, const Model
     if (subject.has(stage)) gates.push_back(skipped_gate(stage, Battery::L2, name, describe(model), why));
 }
 
-void attempt(const CheckOptions& options, Battery battery, const std::string& name, const Model& model,
-             std::vector<Gate>& gates, const std::function<void()>& run) {
+void attempt(const CheckOptions& options, const Question& question, std::vector<Gate>& gates,
+             const std::function<void()>& run) {
   const auto say = [&](Gate::Verdict verdict, const std::string& why) {
-    for (CheckStage stage : kStepStages)
+    for (CheckStage stage : question.stages)
       if (std::ranges::find(options.stages, stage) != options.stages.end())
-        gates.push_back(skipped_gate(stage, battery, name, describe(model), why)), gates.back().verdict = verdict;
+        gates.push_back(skipped_gate(stage, question.battery, question.name, question.shape, why)),
+            gates.back().verdict = verdict;
   };
   try {
     run();
@@ -132,6 +139,11 @@ void attempt(const CheckOptions& options, Battery battery, const std::string& na
   } catch (const Error& found) {
     say(Gate::Verdict::violated, found.what());
   }
+}
+
+void attempt(const CheckOptions& options, Battery battery, const std::string& name, const Model& model,
+             std::vector<Gate>& gates, const std::function<void()>& run) {
+  attempt(options, {battery, name, describe(model), kStepStages}, gates, run);
 }
 
 }  // namespace gdnsim

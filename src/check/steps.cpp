@@ -21,15 +21,14 @@ class StepBatteries {
     for (Backend* backend : {subject.backend, subject.poisoned}) backend->prepare(scene_.stream(), {0});
   }
 
-  /// Before half of the launches another one passes, so that what is left of it can be seen.
   void repeats() {
     subject_.begin("L0 of a step");
     StageTallies tallies(subject_, Battery::L0, "50 repeats", scene_.model());
     const CheckBatch batch = scene_.lay_all(kFew), other = scene_.lay(kFew - 2, Layout::permuted, 0);
     const Done first = run(*subject_.backend, batch, kStepOutputs, true);
     for (int repeat = 1; repeat < kRepeats; ++repeat) {
-      Backend& backend = repeat % 2 == 0 ? *subject_.backend : *subject_.poisoned;
-      if (repeat % 4 >= 2) run(backend, other, kStepOutputs, false);
+      Backend& backend = is_poisoned(repeat) ? *subject_.poisoned : *subject_.backend;
+      if (follows_another(repeat)) run(backend, other, kStepOutputs, false);
       const Done again = run(backend, batch, kStepOutputs, false);
       const std::string between = "repeats 1 and " + std::to_string(repeat + 1);
       for (std::size_t row = 0; row < batch.rows(); ++row) {
@@ -46,6 +45,7 @@ class StepBatteries {
     for (Layout layout : {Layout::straight, Layout::permuted, Layout::padded}) {
       subject_.begin("L1 of a step: " + std::string(name_of(layout)));
       StageTallies tallies(subject_, Battery::L1, std::string(name_of(layout)), scene_.model());
+      tallies.note(rows_asked(sizes_));
       for (std::size_t i = 0; i < sizes_.size(); ++i) {
         std::vector<bool> differed;
         for (const Tally& tally : tallies.tallies()) differed.push_back(tally.differs());
@@ -58,17 +58,24 @@ class StepBatteries {
     }
   }
 
-  /// Every row, active or not, and every block of the pool.
-  void against_reference(const Model& model, bool conv_bias) {
+  /// Every row, active or not, and every block of the pool; with all values, and in the first shape where only some
+  /// are wanted.
+  void against_reference(const Model& model, bool is_other) {
     constexpr int rows = StepScene::kContents;
-    StepScene scene(model, rows, conv_bias);
+    StepScene scene(model, rows, is_other);
     StageTallies tallies(subject_, Battery::L2, "against golden", scene.model());
-    for (Backend* backend : {subject_.reference.get(), subject_.poisoned}) backend->prepare(scene.stream(), {0});
+    for (Backend* backend : {subject_.reference.get(), subject_.poisoned})
+      backend->prepare(scene.stream(), scene.layers());
     const CheckBatch batch = scene.lay_all(rows);
     const auto pool = scene.make_pool(*subject_.reference);
     const StepOutputs want = run_launch(*subject_.reference, scene, *pool, batch, all_taps(), contract());
     compare_launch(scene, batch, kStepOutputs, want, *pool, tallies);
     tallies.count_launches(2);
+    for (const TapSet& taps : {TapSet{Tap::core_out}, TapSet{}}) {
+      if (is_other) break;
+      compare_launch(scene, batch, taps, want, *pool, tallies);
+      tallies.count_launches(1);
+    }
     try {
       compare_launch(scene, batch, all_taps(), want, *pool, tallies);
       tallies.count_launches(1);
@@ -89,16 +96,16 @@ class StepBatteries {
     tallies.compare_pools(pool, *theirs, batch, subject_.against());
   }
 
-  /// The shape that was asked for, as Qwen3-Next has it; and another, with a conv bias.
+  /// The shape that was asked for, as Qwen3-Next has it; and others, with a conv bias.
   void against_reference() {
     if (subject_.is_reference_step()) return skip_reference(subject_, "against golden", scene_.model(), gates_);
     subject_.begin("L2 of a step");
-    const auto ask = [this](const Model& model, bool conv_bias) {
+    const auto ask = [this](const Model& model, bool is_other) {
       attempt(subject_.options, Battery::L2, "against golden", model, gates_,
-              [&] { against_reference(model, conv_bias); });
+              [&] { against_reference(model, is_other); });
     };
     ask(check_model(subject_.options), false);
-    ask(other_model(subject_.options), true);
+    for (const Model& other : other_models(subject_.options)) ask(other, true);
   }
 
   void accuracy() {
@@ -213,6 +220,10 @@ std::vector<std::int64_t> batch_sizes(std::int64_t most) {
   return sizes;
 }
 
+std::string rows_asked(const std::vector<std::int64_t>& sizes) {
+  return std::to_string(sizes.front()) + " to " + std::to_string(sizes.back()) + " rows";
+}
+
 void check_steps(const Subject& subject, std::vector<Gate>& gates) {
   const Contract& contract = subject.options.contract;
   const Model model = check_model(subject.options);
@@ -225,14 +236,17 @@ void check_steps(const Subject& subject, std::vector<Gate>& gates) {
     if (!why.empty() && subject.has(stage))
       gates.push_back(skipped_gate(stage, Battery::L0, "every battery of single steps", describe(model), why));
   if (!why.empty()) return;
-  StepBatteries batteries(subject, gates);
-  if (subject.has(Battery::L0))
-    attempt(subject.options, Battery::L0, "50 repeats", model, gates, [&] { batteries.repeats(); });
-  if (subject.has(Battery::L1))
-    attempt(subject.options, Battery::L1, "batch sizes", model, gates, [&] { batteries.invariance(); });
-  if (subject.has(Battery::L2)) batteries.against_reference();
-  if (subject.has(Battery::accuracy) && (subject.has(CheckStage::conv) || subject.has(CheckStage::recurrent)))
-    attempt(subject.options, Battery::accuracy, "conv_out and core_out", model, gates, [&] { batteries.accuracy(); });
+  const auto ask = [&](Battery battery, const std::string& name, const std::function<void()>& run) {
+    if (subject.has(battery)) attempt(subject.options, battery, name, model, gates, run);
+  };
+  ask(subject.options.batteries.front(), "every battery of single steps", [&] {  // making a pool may fail
+    StepBatteries batteries(subject, gates);
+    ask(Battery::L0, "50 repeats", [&] { batteries.repeats(); });
+    ask(Battery::L1, "batch sizes", [&] { batteries.invariance(); });
+    if (subject.has(Battery::L2)) batteries.against_reference();
+    if (subject.has(CheckStage::conv) || subject.has(CheckStage::recurrent))
+      ask(Battery::accuracy, "conv_out and core_out", [&] { batteries.accuracy(); });
+  });
 }
 
 }  // namespace gdnsim

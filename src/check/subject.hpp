@@ -40,11 +40,21 @@ struct Subject {
 
 /// tp1, tp4 or small; throws Error for another name.
 Model check_model(const CheckOptions& options);
-/// A small one with a shorter conv, whose numbers divide nothing where the contract is defined for that.
-Model other_model(const CheckOptions& options);
+/// Small ones with a shorter conv and two layers, of which the second runs: heads that divide nothing where the contract
+/// is defined for that, and heads of 128, which most kernels have.
+std::vector<Model> other_models(const CheckOptions& options);
 
-/// Runs one battery of a step. Where the backend is held to one row of its table, what that refuses becomes skipped
-/// gates which say so; any other Error is a finding of the backend's own, and violated gates.
+/// What a gate is called before it has been asked.
+struct Question {
+  Battery battery;
+  std::string name, shape;
+  std::span<const CheckStage> stages;  // a gate for each of them that is examined
+};
+/// Runs what answers it. Where the backend is held to one row of its table, what that refuses becomes skipped gates which
+/// say so; any other Error is a finding of the backend's own, and violated gates.
+void attempt(const CheckOptions& options, const Question& question, std::vector<Gate>& gates,
+             const std::function<void()>& run);
+/// Of a step, with a gate for each of its stages.
 void attempt(const CheckOptions& options, Battery battery, const std::string& name, const Model& model,
              std::vector<Gate>& gates, const std::function<void()>& run);
 
@@ -54,8 +64,15 @@ void check_carried(const Subject& subject, std::vector<Gate>& gates);
 void check_norms(const Subject& subject, std::vector<Gate>& gates);
 void check_times(const Subject& subject, std::vector<Gate>& gates);
 
+/// Of 50 runs, which have poisoned outputs, and before which another one passes, so that what is left of it can be seen.
+/// Run 1 follows run 0 at once, on the same backend.
+inline bool is_poisoned(int repeat) { return repeat / 2 % 2 == 1; }
+inline bool follows_another(int repeat) { return repeat % 8 >= 4; }
+
 /// Batch sizes of battery L1 up to `most`.
 std::vector<std::int64_t> batch_sizes(std::int64_t most);
+/// "1 to 4097 rows": what a gate says of them.
+std::string rows_asked(const std::vector<std::int64_t>& sizes);
 
 /// How near words are to exact values: share that are the nearest word, and the largest distance in units of the exact
 /// value's last place. Values that are not finite are left out.
