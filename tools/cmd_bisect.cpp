@@ -40,7 +40,7 @@ std::string share_text(const BisectResult& result) {
 }
 
 void print(const Options& options, const BisectResult& result, const std::string& verdict) {
-  std::cout << "bisect " << options.a << (options.b.empty() ? "" : " " + options.b) << "\n";
+  std::cout << "bisect " << printable(options.a) << (options.b.empty() ? "" : " " + printable(options.b)) << "\n";
   std::cout << "searched  layers " << layers_text(result.slice.layers) << ", steps " << result.slice.first_step << ":"
             << result.slice.last_step << pick_text(result.slice.pick) << ", " << result.how << "\n";
   std::size_t parted = 0;
@@ -111,17 +111,29 @@ ContractSet contracts_for(const Options& options, Input& input, Backend& backend
   return choose_contract(input.stream(), input.recording(), backend, slice).contracts;
 }
 
+/// Steps that an interrupted log lacks were not shown to match.
+void note_incomplete(const Input& input, const Slice& asked, BisectResult& result) {
+  if (!input.log || input.log->steps() == input.log->declared_steps() || asked.last_step >= 0) return;
+  if (result.verdict != Verdict::match) return;
+  result.verdict = Verdict::inconclusive;
+  result.inconclusive_because = "the log is incomplete: " + std::to_string(input.log->steps()) + " of " +
+                                std::to_string(input.log->declared_steps()) + " steps; next: " + input.look_again();
+}
+
 BisectResult search(const Options& options, Backend& backend) {
   Progress progress("bisect", options.output);
   BisectOptions bisect_options;
   bisect_options.slice = options.slice.parsed();
   bisect_options.progress = [&](std::int64_t done, std::int64_t total) { progress.update(done, total); };
   Input a = open_input(options.a);
+  require_trace_of_log(a, options.trace);
   if (options.b.empty()) {
     if (a.log) open_source(a, options.trace);
     const Slice slice = resolved(bisect_options.slice, whole_of(a.recording()), options.a);
-    return bisect_against_run(a.stream(), a.recording(), backend, contracts_for(options, a, backend, slice),
-                              bisect_options);
+    BisectResult result = bisect_against_run(a.stream(), a.recording(), backend,
+                                             contracts_for(options, a, backend, slice), bisect_options);
+    note_incomplete(a, bisect_options.slice, result);
+    return result;
   }
   Input b = open_input(options.b);
   BisectResult result = bisect(a.recording(), b.recording(), bisect_options);
@@ -130,14 +142,26 @@ BisectResult search(const Options& options, Backend& backend) {
   return result;
 }
 
+/// An option that says nothing in this kind of search is refused, not passed over.
+void check_options(const Options& options) {
+  if (options.check.empty()) {
+    if (!options.session.empty()) throw error("--session: keeps the answers of --check, which was not given");
+    if (!options.b.empty() && options.contract != "auto")
+      throw error("--contract: is that of a fresh run, which two files are not compared with");
+    return;
+  }
+  if (!options.b.empty()) throw error("--check: takes one file, found two");
+  if (!options.slice.layers.empty() || !options.slice.row_words().empty())
+    throw error("--check: the command is run for whole steps: of a slice it takes --steps alone");
+  if (options.contract != "auto" || !options.trace.empty())
+    throw error("--check: the command is run instead of ours: --contract and --trace say nothing to it");
+}
+
 int run(const Options& options) {
   options.output.check_target({options.a, options.b, options.trace, options.session});
-  if (!options.check.empty()) {
-    if (!options.b.empty()) throw error("--check: takes one file, found two");
-    if (!options.slice.layers.empty() || !options.slice.row_words().empty())
-      throw error("--check: the command is run for whole steps: of a slice it takes --steps alone");
+  check_options(options);
+  if (!options.check.empty())
     return run_check({options.a, options.check, options.session, options.slice, options.output});
-  }
   const ChosenBackend chosen = options.backend.choose();
   const BisectResult result = search(options, *chosen.backend);
   std::ostringstream verdict;

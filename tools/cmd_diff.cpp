@@ -12,11 +12,12 @@ struct Options {
 };
 
 std::string repro_command(const Options& options, const Report& report) {
-  std::string command = "gdnsim diff " + shell_word(options.a) + " " + shell_word(options.b);
-  if (const auto& first = report.first())
-    command += " --layers " + std::to_string(first->layer) + " --steps " + std::to_string(first->step) + ":" +
-               std::to_string(first->step + 1);
-  return command + options.slice.row_words();
+  SliceOptions slice = options.slice;
+  if (const auto& first = report.first()) {
+    slice.layers = std::to_string(first->layer);
+    slice.steps = std::to_string(first->step) + ":" + std::to_string(first->step + 1);
+  }
+  return "gdnsim diff " + shell_word(options.a) + " " + shell_word(options.b) + slice.words();
 }
 
 int run(const Options& options) {
@@ -31,7 +32,8 @@ int run(const Options& options) {
                    ":" + std::to_string(result.slice.last_step) + pick_text(result.slice.pick) + "; " +
                    describe(a.recording().model());
   report.repro = repro_command(options, report);
-  if (report.verdict == Verdict::diverged) report.next = "gdnsim replay " + shell_word(options.a);
+  if (report.verdict == Verdict::diverged)
+    report.next = "gdnsim replay " + shell_word(options.a) + options.slice.words();
   options.output.put(report);
   return exit_code(report.verdict);
 }

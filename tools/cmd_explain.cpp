@@ -1,5 +1,6 @@
 // gdnsim explain: why a recording differs from its replay.
 #include <algorithm>
+#include <set>
 
 #include "cli.hpp"
 #include "gdnsim/error.hpp"
@@ -17,22 +18,58 @@ struct Options {
   OutputOptions output;
 };
 
-/// The smallest slice that shows the first divergence, under the contract that the provider is held to.
+/// The smallest slice that shows the same: of what was asked for, the layer of the first divergence, under the contract that the
+/// provider is held to.
 std::string repro_command(const Options& options, const Input& input, const Explanation& found) {
-  std::string command = "gdnsim explain" + options.recording.words(input, found.replay.contract.contracts);
-  if (const auto& first = found.replay.first()) command += " --layers " + std::to_string(first->layer);
-  return command + options.slice.row_words();
+  SliceOptions slice = options.slice;
+  if (const auto& first = found.replay.first()) slice.layers = std::to_string(first->layer);
+  return "gdnsim explain" + options.recording.words(input, found.replay.contract.contracts) + slice.words();
 }
 
-std::string next_command(const Options& options, const Explanation& found) {
-  if (found.replay.verdict != Verdict::diverged) return "";
-  const std::string file = shell_word(options.recording.file);
-  if (!found.complete) return "gdnsim replay " + file + " --mode local --html report.html";
-  const bool rounding = std::ranges::any_of(found.mechanisms, [](const Mechanism& m) {
-    return m.scope.from_step < 0 && m.scope.row < 0 && m.scope.block < 0 && m.proof == Proof::rerun;
-  });
-  if (rounding) return "gdnsim fit " + file + " -o my.contract";
-  return "gdnsim replay " + file + " --html report.html";
+bool names(const Explanation& found, const std::string& id) {
+  return std::ranges::find(found.mechanisms, id, &Mechanism::id) != found.mechanisms.end();
+}
+
+/// A choice of the contract that holds throughout: then the contract is the thing to correct.
+bool of_contract(const Mechanism& m) {
+  static const std::set<std::string> ids{
+      "conv-product", "conv-taps",       "bias-order",      "exp",         "div",      "sqrt",
+      "softplus",     "beta-bf16",       "params-bf16",     "gate-domain", "qk-eps",   "qk-norm-missing",
+      "scale-order",  "dot-fma",         "dot-order",       "update-fma",  "head-map", "state-store-bf16",
+      "decay-lost",   "norm-gate-order", "norm-cast-order", "kernel-path"};
+  const bool throughout = m.scope.from_step < 0 && m.scope.row < 0 && m.scope.block < 0;
+  return throughout && m.proof == Proof::rerun && ids.contains(m.id);
+}
+
+/// The first divergence reads a block that nothing had written, and nothing explains it.
+bool never_loaded(const Explanation& found, const Report& report) {
+  return !found.complete && report.writer && report.writer->step < 0 && !report.first()->event;
+}
+
+std::string next_command(const Options& options, const Input& input, const Explanation& found, const Report& report) {
+  const RecordingOptions& recording = options.recording;
+  const std::string file = shell_word(recording.file), slice = options.slice.words();
+  const std::string replay = "gdnsim replay" + recording.words(input, found.replay.contract.contracts) + slice;
+  if (found.replay.verdict == Verdict::match) return "";
+  if (found.replay.verdict == Verdict::inconclusive) return input.look_again();
+  if (names(found, "not-repeatable") || (found.complete && names(found, "memory-corruption")))
+    return input.log ? input.look_again() : "gdnsim diff " + file + " again.h5" + slice;
+  if (never_loaded(found, report)) return replay + " --poison";
+  if (names(found, "model-field")) return "gdnsim info " + file;
+  if (!found.complete) return replay + (found.replay.local.done ? " --mode local" : "") + " --html report.html";
+  if (std::ranges::any_of(found.mechanisms, of_contract))
+    return "gdnsim fit " + file + recording.trace_words() + slice + " -o my.contract";
+  return replay + " --html report.html";
+}
+
+/// What a reader should do, or ask, where no command can.
+void add_notes(const Explanation& found, const Input& input, Report& report) {
+  if (never_loaded(found, report))
+    report.notes.push_back("block " + std::to_string(report.writer->block) +
+                           " was never loaded: did the capture miss its starting state?");
+  if (!input.log && (names(found, "memory-corruption") || names(found, "not-repeatable")))
+    report.notes.push_back(
+        "record the same batch again, as again.h5: the same word wrong again is software, another or none is memory");
 }
 
 Report report_of_explanation(const Options& options, Input& input, Backend& backend, const std::string& reason,
@@ -48,7 +85,8 @@ Report report_of_explanation(const Options& options, Input& input, Backend& back
   report.inner = inner_values(input.stream(), input.recording(), backend, found.replay);
   if (report.first()) report.writer = last_writer(input.stream(), *report.first());
   report.repro = repro_command(options, input, found);
-  report.next = next_command(options, found);
+  report.next = next_command(options, input, found, report);
+  add_notes(found, input, report);
   return report;
 }
 

@@ -4,7 +4,6 @@
 #include "cli.hpp"
 #include "gdnsim/error.hpp"
 #include "gdnsim/explain.hpp"
-#include "gdnsim/gates.hpp"
 #include "mpi_ranks.hpp"
 #include "pool_checks.hpp"
 
@@ -48,15 +47,13 @@ bool probe_was_clean(const ContractChoice& choice) {
   });
 }
 
-std::string next_command(const Options& options, const Report& report) {
-  const std::string file = shell_word(options.recording.file);
+std::string next_command(const Options& options, const Input& input, const Report& report) {
   if (report.verdict == Verdict::match) return "";
-  if (report.verdict == Verdict::inconclusive) return "gdnsim info " + file;
-  const auto given = [](const char* option, const std::string& value) {
-    return value.empty() || value == "auto" ? "" : option + shell_word(value);
-  };
-  return "gdnsim explain " + file + given(" --contract ", options.recording.contract) +
-         given(" --trace ", options.recording.trace);
+  if (report.verdict == Verdict::inconclusive) return input.look_again();
+  const std::string& contract = options.recording.contract;
+  return "gdnsim explain " + shell_word(options.recording.file) +
+         (contract == "auto" ? "" : " --contract " + shell_word(contract)) + options.recording.trace_words() +
+         options.slice.words();
 }
 
 /// --poison and --audit look at a run of their own, under the contracts given or the first that `replay` would take.
@@ -104,13 +101,13 @@ int run(Options options) {
     if (auto noise = not_repeatable(input.stream(), recording, result.slice))
       report.mechanisms.push_back(std::move(*noise));
   if (input.trace)
-    for (std::string& line : gate_warnings(*input.trace)) report.notes.push_back(std::move(line));
+    for (std::string& line : trace_warnings(*input.trace)) report.notes.push_back(std::move(line));
   report.files = {options.recording.file};
   report.subject = subject_of(input, input.stream(), result.slice);
   report.inner = inner_values(input.stream(), recording, *chosen.backend, result);
   report.backend = chosen.reason + "; " + chosen.backend->description();
   report.repro = repro_command(options, input, report);
-  report.next = next_command(options, report);
+  report.next = next_command(options, input, report);
   if (report.verdict == Verdict::diverged && options.recording.contract == "auto" && probe_was_clean(report.contract))
     report.notes.push_back(
         "the contract reproduces the first steps to the bit, so look for something that happened rather than a "

@@ -9,6 +9,7 @@
 
 #include "cli.hpp"
 #include "gdnsim/error.hpp"
+#include "gdnsim/record.hpp"
 #include "gdnsim/simulator.hpp"
 #include "gdnsim/version.hpp"
 #include "pool_checks.hpp"
@@ -18,7 +19,7 @@ namespace {
 
 struct Options {
   std::string file, log, contract = "auto", state = "full", checkpoint = "none", taps;
-  bool no_provenance = false, resume = false;
+  bool no_provenance = false, resume = false, act_faults = false;
   LogOptions log_options;
   PoolChecks checks;
   SliceOptions slice;
@@ -61,12 +62,14 @@ std::vector<std::pair<std::string, std::string>> provenance(const Options& optio
   if (options.no_provenance) return {};
   std::array<char, 256> host{};
   gethostname(host.data(), host.size() - 1);
-  return {{input.trace ? "trace" : "recipe", options.file},
-          {"host", host.data()},
-          {"time", utc_now()},
-          {"gdnsim", version()},
-          {"backend", backend.name()},
-          {"contract_chosen_by", chosen_by}};
+  std::vector<std::pair<std::string, std::string>> words{{input.trace ? "trace" : "recipe", options.file},
+                                                         {"host", host.data()},
+                                                         {"time", utc_now()},
+                                                         {"gdnsim", version()},
+                                                         {"backend", backend.name()},
+                                                         {"contract_chosen_by", chosen_by}};
+  if (options.act_faults) words.emplace_back("faults", "acted out");
+  return words;
 }
 
 /// While one lives, the first SIGINT or SIGTERM only asks the run to end after the step under way; a second one kills. What was
@@ -175,9 +178,24 @@ void print_result(const Options& options, const LogHeader& header, const std::ar
                              {"digest", digest.data()}});
 }
 
+/// How the steps are run: as they should be, or with the recipe's faults acted out.
+RunSteps runner(const Options& options) {
+  if (!options.act_faults) return simulate;
+  if (!options.checks.any()) throw error("--act-faults: expected --poison or --audit to watch for what they do");
+  if (options.resume) throw error("--act-faults: expected a run from the start, found --resume");
+  if (kind_of_file(options.file) != FileKind::recipe)
+    throw error(options.file, ": --act-faults: expected a recipe (JSON, gdnsim.recipe/1)");
+  const std::vector<Fault> faults = load_recipe(options.file).faults;
+  if (faults.empty()) throw error(options.file, ": --act-faults: expected faults in the recipe, found none");
+  return [faults](const Simulation& simulation, Pool& pool, Observer& observer) {
+    simulate_with_faults(simulation, faults, pool, observer);
+  };
+}
+
 int run(const Options& options) {
   options.output.check_target({options.file, options.log, options.contract});
   require_apart(options.log, options.file);
+  const RunSteps run_steps = runner(options);
   Input input = open_input(options.file);
   if (input.log)
     throw error(options.file, ": is a log; run takes a trace or a recipe ('gdnsim replay' runs a log again)");
@@ -198,7 +216,7 @@ int run(const Options& options) {
   log_options.force = options.output.force;
   Simulation simulation{stream, *chosen.backend, contract.contracts, slice.layers, slice.last_step, header.taps};
   require_launch_start(stream, slice.first_step, options.file);
-  if (options.checks.poison && reports_poison(simulation, options.file, options.output)) return kDiverged;
+  if (options.checks.poison && reports_poison(simulation, options.file, options.output, run_steps)) return kDiverged;
   const auto pool = chosen.backend->make_pool(stream.model(), slice.layers);
   const bool resume = options.resume && std::filesystem::exists(options.log);
   const Interruption interruption;
@@ -211,7 +229,7 @@ int run(const Options& options) {
   Recorder recorder(*log, slice, progress);
   std::optional<AuditObserver> audit;
   if (options.checks.audit > 0) audit.emplace(simulation, options.checks.audit, recorder);
-  simulate(simulation, *pool, audit ? static_cast<Observer&>(*audit) : recorder);
+  run_steps(simulation, *pool, audit ? static_cast<Observer&>(*audit) : recorder);
   log->close();
   if (audit && reports_strays(audit->found(), options.file, options.output)) return kDiverged;
   if (!recorder.whole())
@@ -250,6 +268,8 @@ void add_run(CLI::App& root, Job& job) {
                     "go on with an interrupted log, from its last checkpoint or from the start: what is recomputed is "
                     "compared, the file ends in the same bytes");
   options->checks.add_to(*command);
+  command->add_flag("--act-faults", options->act_faults,
+                    "act the recipe's faults out, as synth --record does: what --poison and --audit see of them");
   command->add_flag("--no-provenance", options->no_provenance,
                     "leave out host, time and path: equal runs write equal bytes");
   options->slice.add_to(*command, false);  // a log holds whole steps

@@ -73,11 +73,51 @@ Finding look(Input& input, const Slice& slice, const OutputOptions& output) {
   return {"recipe, valid", {}, true};
 }
 
+/// --contract of the run, as far as the log says it: a preset's name, or the file that was given.
+std::string contract_words(const LogHeader& header) {
+  const std::string name = contract_name(header.contracts), given = "given by --contract ";
+  const auto is_preset = [&](const Contract& contract) {
+    return std::ranges::any_of(contract_presets(), [&](const Contract& preset) { return preset == contract; });
+  };
+  if (is_preset(header.contracts.decode) && is_preset(header.contracts.mixed)) return " --contract " + shell_word(name);
+  const std::string from = provenance_of(header, "contract_chosen_by");
+  return " --contract " + (from.starts_with(given) ? shell_word(from.substr(given.size())) : std::string("FILE"));
+}
+
+std::string state_words(const LogHeader& header) {
+  if (header.state.kind == StatePolicy::Kind::full) return "";
+  if (header.state.kind == StatePolicy::Kind::digest) return " --state digest";
+  return " --state every:" + std::to_string(header.state.n);
+}
+
+std::string tap_words(TapSet taps) {
+  if (taps == TapSet{Tap::conv_out, Tap::core_out, Tap::norm_out}) return "";
+  std::string names;
+  for (std::size_t i = 0; i < kTaps; ++i)
+    if (const Tap tap = static_cast<Tap>(i); taps.has(tap))
+      names += (names.empty() ? " --taps " : ",") + std::string(name_of(tap));
+  return names;
+}
+
+/// The run that goes on with an interrupted log, with the options that made it. SOURCE and FILE where the log does not say them.
+std::string resume_command(const std::string& path, const LogHeader& header) {
+  if (!provenance_of(header, "faults").empty()) return "";  // run --act-faults starts anew
+  std::string source = provenance_of(header, header.source.starts_with("{") ? "recipe" : "trace"), slice;
+  if (header.layers.size() < header.model.layer_ids.size()) slice += " --layers " + layers_text(header.layers);
+  slice += " --steps " + std::to_string(header.first_step) + ":" + std::to_string(header.first_step + header.steps);
+  const std::string points =
+      header.checkpoint_every > 0 ? " --checkpoint every:" + std::to_string(header.checkpoint_every) : "";
+  return "gdnsim run " + (source.empty() ? "SOURCE" : shell_word(source)) + " -o " + shell_word(path) +
+         contract_words(header) + state_words(header) + points + tap_words(header.taps) + slice + " --resume";
+}
+
 int run(const Options& options) {
   options.output.check_target({options.file});
   Input input = open_input(options.file);
   const Finding finding = look(input, options.slice.parsed(), options.output);
   const bool whole = finding.fault.dataset.empty();
+  const std::string next =
+      whole && !finding.complete ? resume_command(options.file, input.log->header()) : std::string();
   nlohmann::ordered_json j{{"schema", "gdnsim.verify/1"},
                            {"file", options.file},
                            {"whole", whole},
@@ -85,11 +125,13 @@ int run(const Options& options) {
                            {"text", finding.text}};
   if (!whole)
     j["fault"] = {{"dataset", finding.fault.dataset}, {"step", finding.fault.step}, {"what", finding.fault.what}};
+  if (!next.empty()) j["next"] = next;
   if (!options.output.json_on_stdout()) {
-    std::cout << options.file << ": " << finding.text << "\n";
+    std::cout << printable(options.file) << ": " << finding.text << "\n";
     if (!whole)
       std::cout << "first fault: " << finding.fault.dataset << ", step " << finding.fault.step << ": "
                 << finding.fault.what << "\n";
+    if (!next.empty()) std::cout << "next      " << next << "\n";
     std::cout << "verdict: "
               << (!whole             ? "diverged, corrupted"
                   : finding.complete ? "match, whole"

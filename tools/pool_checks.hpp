@@ -3,6 +3,7 @@
 
 #include "cli.hpp"
 #include "gdnsim/audit.hpp"
+#include "gdnsim/poison.hpp"
 #include "gdnsim/simulator.hpp"
 
 namespace gdnsim::tools {
@@ -15,7 +16,8 @@ struct PoolChecks {
 };
 
 /// Runs the steps on a poisoned pool; says what would be read before it was written, and returns true, when there is such a read.
-bool reports_poison(const Simulation& simulation, const std::string& file, const OutputOptions& output);
+bool reports_poison(const Simulation& simulation, const std::string& file, const OutputOptions& output,
+                    const RunSteps& run = simulate);
 /// The same for writes that an audit found.
 bool reports_strays(const std::vector<StrayWrite>& found, const std::string& file, const OutputOptions& output);
 /// Runs the steps for the checks alone; true when one found something and said so.

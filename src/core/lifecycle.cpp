@@ -143,6 +143,7 @@ void Lifecycle::fill(const Event& event, std::int64_t number) {
 void Lifecycle::step(const StepPlan& plan) {
   require_launch(plan);
   if (strict_) require_named(plan);
+  if (strict_) require_one_row(plan);
   std::vector<Row> rows;
   for (std::size_t row = 0; row < plan.block.size(); ++row)
     if (plan.block[row] >= 0) rows.push_back({row, plan.sequence[row], plan.block[row], plan.start(row)});
@@ -177,6 +178,18 @@ void Lifecycle::require_named(const StepPlan& plan) const {
     if (plan.sequence[row] >= 0 && plan.block[row] < 0)
       throw error(where_, ": step ", plan.step, ": row ", row, " names the null block ", plan.index[row],
                   ", but it belongs to sequence ", plan.sequence[row]);
+}
+
+/// A sequence has one state to go on from: with two rows nobody could say which of them its next token follows.
+void Lifecycle::require_one_row(const StepPlan& plan) const {
+  std::unordered_map<std::int64_t, std::size_t> first;
+  for (std::size_t row = 0; row < plan.block.size(); ++row) {
+    if (plan.block[row] < 0 || plan.sequence[row] < 0) continue;
+    const auto [other, fresh] = first.emplace(plan.sequence[row], row);
+    if (!fresh)
+      throw error(where_, ": step ", plan.step, ": rows ", other->second, " and ", row, " both belong to sequence ",
+                  plan.sequence[row], ": expected one row a step (its candidates are steps of one launch)");
+  }
 }
 
 void Lifecycle::require_owner(const StepPlan& plan, const Row& row, std::int32_t block) const {

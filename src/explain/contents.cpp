@@ -4,6 +4,7 @@
 
 #include "explain/edits.hpp"
 #include "explain/rows.hpp"
+#include "explain/words.hpp"
 #include "gdnsim/arith.hpp"
 #include "gdnsim/compare.hpp"
 
@@ -118,6 +119,16 @@ void nan_in_head(const Scene& scene, const RowStep& place, std::int64_t head, Hy
       out.back().twists[0].forgiven.push_back(w.unit);
 }
 
+/// Every recorded word that is other than ours is a NaN, as where poison was read. Not known of a digest.
+bool only_nans_differ(const Model& model, const WrongUnit& wrong) {
+  const auto words = wrong_words(wrong, shape_of(wrong.unit.tap, model).type);
+  const auto is_nan = [&](const WrongWord& word) {
+    const double x = value_of(shape_of(wrong.unit.tap, model).type, word.want);
+    return x != x;
+  };
+  return !words.empty() && std::ranges::all_of(words, is_nan);
+}
+
 /// An output row that still holds what the buffer held before: NaNs that no arithmetic makes.
 void poisoned_output(const Scene& scene, Hypotheses& out) {
   const WrongUnit& wrong = scene.found.wrong.front();
@@ -127,12 +138,17 @@ void poisoned_output(const Scene& scene, Hypotheses& out) {
   if (wrong.want.empty() || wrong.unit.row < 0 || wrong.unit.tap == Tap::state || wrong.unit.tap == Tap::conv_state)
     return;
   Twist twist;
-  for (const WrongUnit& w : scene.found.wrong)
-    if (w.unit.step == wrong.unit.step && w.unit.row == wrong.unit.row) twist.forgiven.push_back(w.unit);
+  std::string others;  // that poison alone does not make
+  for (const WrongUnit& w : scene.found.wrong) {
+    if (w.unit.step != wrong.unit.step || w.unit.row != wrong.unit.row) continue;
+    twist.forgiven.push_back(w.unit);
+    if (!only_nans_differ(scene.model(), w)) others += (others.empty() ? "" : ", ") + tap_text(w.unit.tap);
+  }
   Hypothesis hypothesis;
   hypothesis.mechanisms = {{"poison-read", scene.scope(wrong.unit.step, wrong.unit.row, -1),
                             std::string(name_of(wrong.unit.tap)) +
-                                " was never written: every word still holds the poison that was there before",
+                                " was never written: every word still holds the poison that was there before" +
+                                (others.empty() ? "" : "; not explained by that, and set aside: this row's " + others),
                             "", Proof::fact}};
   hypothesis.twists = {twist};
   out.push_back(std::move(hypothesis));

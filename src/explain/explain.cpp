@@ -5,6 +5,7 @@
 #include <algorithm>
 
 #include "explain/facts.hpp"
+#include "explain/model_fields.hpp"
 #include "explain/rounding.hpp"
 #include "explain/search.hpp"
 #include "gdnsim/error.hpp"
@@ -309,6 +310,22 @@ void explain_layers(Stream& stream, Recording& recording, Backend& backend, cons
   say_places(result.mechanisms);
 }
 
+/// /model may be wrong, not the provider. The contract was chosen under the wrong one; held to the right one, the rest can be seen.
+bool explained_by_model(Stream& stream, Recording& recording, Backend& backend, ReplayOptions options,
+                        Explanation& result) {
+  auto other = other_model(stream, recording, backend, options, result.replay);
+  if (!other) return false;
+  if (other->contract.contracts != result.replay.contract.contracts) {
+    options.contracts = other->contract.contracts;
+    options.contracts_from = result.replay.contract.chosen_by + "; of another /model " +
+                             contract_name(other->contract.contracts) + " gives the recorded bits";
+    result.replay = replay(stream, recording, backend, options);
+  }
+  result.mechanisms.push_back(std::move(other->mechanism));
+  result.complete = true;
+  return true;
+}
+
 }  // namespace
 
 Explanation explain(Stream& stream, Recording& recording, Backend& backend, const ExplainOptions& options) {
@@ -331,6 +348,8 @@ Explanation explain(Stream& stream, Recording& recording, Backend& backend, cons
     say_places(result.mechanisms);
     return result;
   }
+  const bool throughout = differs_throughout(stream, recording, backend, result.replay);
+  if (throughout && explained_by_model(stream, recording, backend, replay_options, result)) return result;
   const fitting::Deadline deadline(options.seconds);
   SearchState state{deadline, {}, {}};
   if (!options.contracts && hold_to_nearest(stream, recording, backend, result, state)) {
@@ -340,6 +359,11 @@ Explanation explain(Stream& stream, Recording& recording, Backend& backend, cons
     result.replay.contract = choice;
   }
   explain_layers(stream, recording, backend, options, result, state);
+  if (throughout && !result.complete)
+    result.replay.notes.push_back(
+        "it differs from the first step on, in every row and layer: check scale, norm_eps, use_qk_l2norm and "
+        "activation of "
+        "/model");
   for (const auto& [kind, count] : state.tally)
     result.tried.push_back(kind + ": " + std::to_string(count) + (count == 1 ? " re-run" : " re-runs"));
   return result;

@@ -153,9 +153,13 @@ class TrialObserver final : public Observer {
       for (std::size_t head = 0; head < HV; ++head) wrong += digest.heads[head] != heads[row * HV + head];
       outcome.units += 2;
       const int r = static_cast<int>(row);
-      if (digest.conv != convs[row]) outcome.wrong.push_back({{view.step, Tap::conv_state, r, block}, 1, {}, {}});
-      if (wrong > 0) outcome.wrong.push_back({{view.step, Tap::state, r, block}, wrong, {}, {}});
+      add_digest({view.step, Tap::conv_state, r, block}, digest.conv != convs[row] ? 1 : 0);
+      add_digest({view.step, Tap::state, r, block}, wrong);
     }
+  }
+
+  void add_digest(const Unit& unit, std::uint64_t differing) {
+    if (differing > 0 && !forgiven(unit)) outcome.wrong.push_back({unit, differing, {}, {}});
   }
 
   const Bench& bench_;

@@ -80,6 +80,7 @@ void TwistedBackend::run_padded(const StepArgs& args, const StepInputs& inputs, 
     StepPlan plan = args.plan;
     std::ranges::fill(plan.block, -1);
     plan.block[static_cast<std::size_t>(row.row)] = row.block;
+    plan.draft = 0, plan.last_draft = true;  // it had no candidate before: it goes on from what its block stores
     const Words now = read_words(pool, args.layer, row.block);
     if (row.parallel) write_words(pool, args.layer, row.block, before);
     StepOutputs apart;

@@ -9,6 +9,7 @@
 #include "gdnsim/log.hpp"
 #include "gdnsim/trace.hpp"
 #include "log/events.hpp"
+#include "replay/fed_apart.hpp"
 
 namespace gdnsim {
 namespace {
@@ -17,8 +18,7 @@ namespace {
 void require_same_model(const Recording& a, const Recording& b) {
   const Model &x = a.model(), &y = b.model();
   const auto same = [&](const char* field, auto left, auto right) {
-    if (left != right)
-      throw error("diff: model/", field, ": ", a.path(), " has ", left, ", ", b.path(), " has ", right);
+    if (left != right) throw error("model/", field, ": ", a.path(), " has ", left, ", ", b.path(), " has ", right);
   };
   same("num_k_heads", x.H, y.H);
   same("num_v_heads", x.HV, y.HV);
@@ -30,17 +30,21 @@ void require_same_model(const Recording& a, const Recording& b) {
   same("conv_state_dtype", name_of(x.conv_state_dtype), name_of(y.conv_state_dtype));
 }
 
-void require_same_plan(const StepPlan& a, const StepPlan& b) {
-  if (a.path != b.path)
-    throw error("diff: step ", a.step, ": path ", name_of(a.path), " in one, ", name_of(b.path), " in the other");
-  if (a.rows() != b.rows()) throw error("diff: step ", a.step, ": one has ", a.rows(), " rows, the other ", b.rows());
-  for (std::size_t row = 0; row < a.block.size(); ++row)
-    if (a.block[row] != b.block[row])
-      throw error("diff: step ", a.step, ", row ", row, ": the runs are not of the same batch: block ", a.block[row],
-                  " and ", b.block[row]);
-    else if (a.start(row) != b.start(row) || a.draft != b.draft)
-      throw error("diff: step ", a.step, ", row ", row, ": the runs are not of the same batch: draft ", a.draft,
-                  " from block ", a.start(row), " and draft ", b.draft, " from block ", b.start(row));
+void require_same_plan(const Recording& left, const Recording& right, const StepPlan& a, const StepPlan& b) {
+  const auto other = [&](const std::string& row, auto x, auto y) {
+    return error("step ", a.step, row, ": the runs are not of the same batch: ", left.path(), " has ", x, ", ",
+                 right.path(), " ", y);
+  };
+  const auto from = [](const StepPlan& plan, std::size_t row) {
+    return "draft " + std::to_string(plan.draft) + " from block " + std::to_string(plan.start(row));
+  };
+  if (a.path != b.path) throw other("", "path " + std::string(name_of(a.path)), name_of(b.path));
+  if (a.rows() != b.rows()) throw other("", std::to_string(a.rows()) + " rows", b.rows());
+  for (std::size_t row = 0; row < a.block.size(); ++row) {
+    const std::string where = ", row " + std::to_string(row);
+    if (a.block[row] != b.block[row]) throw other(where, "block " + std::to_string(a.block[row]), b.block[row]);
+    if (a.start(row) != b.start(row) || a.draft != b.draft) throw other(where, from(a, row), from(b, row));
+  }
 }
 
 /// A log that was interrupted lacks steps, even when the other log lacks them too.
@@ -49,14 +53,6 @@ void note_incomplete(const char* which, const Recording& recording, std::vector<
   if (log == nullptr || log->steps() == log->declared_steps()) return;
   missing.push_back(std::string("steps: ") + which + " is incomplete: " + std::to_string(log->steps()) + " of " +
                     std::to_string(log->declared_steps()) + " steps");
-}
-
-/// The position in B of A's layer, by the model's own layer number; -1 when B does not hold it.
-int layer_in(const Recording& a, const Recording& b, int layer) {
-  const std::int32_t id = a.model().layer_ids[static_cast<std::size_t>(layer)];
-  for (int other : b.layers())
-    if (b.model().layer_ids[static_cast<std::size_t>(other)] == id) return other;
-  return -1;
 }
 
 /// What both have: common layers (as positions in A) and steps. What only one has, and was not left out by `asked`, is noted.
@@ -68,7 +64,7 @@ Slice common(const Recording& a, const Recording& b, const Slice& asked, std::ve
   both.first_step = std::max(x.first_step, y.first_step);
   both.last_step = std::min(x.last_step, y.last_step);
   if (both.layers.empty() || both.first_step >= both.last_step)
-    throw error("diff: ", a.path(), " and ", b.path(), " have no layer and step in common");
+    throw error(a.path(), " and ", b.path(), ": have no layer and step in common");
   const bool all = both.layers.size() == x.layers.size() && both.layers.size() == y.layers.size();
   if (!all && asked.layers.empty()) missing.push_back("they do not hold the same layers");
   if (asked.last_step < 0) note_incomplete("A", a, missing), note_incomplete("B", b, missing);
@@ -250,12 +246,6 @@ void note_provenance(const Recording& a, const Recording& b, std::vector<std::st
                     first_field(x->header().contracts, y->header().contracts));
 }
 
-std::string source_of(Recording& recording) {
-  if (auto* trace = dynamic_cast<Trace*>(&recording)) return trace->source();
-  const auto* log = dynamic_cast<const Log*>(&recording);
-  return log == nullptr ? "" : log->header().source;
-}
-
 /// "Inputs equal" stands only when both runs were fed the same.
 void withdraw_equal(Comparison& found) {
   const auto withdraw = [](std::optional<Divergence>& d) {
@@ -265,44 +255,10 @@ void withdraw_equal(Comparison& found) {
   for (auto& first : found.firsts) withdraw(first);
 }
 
-bool same_inputs(Trace& a, Trace& b, int layer, const Slice& slice) {
-  const int layer_b = layer_in(a, b, layer);
-  if (a.params(layer) != b.params(layer_b) || !std::ranges::equal(a.events(), b.events(), same_but_load_row))
-    return false;
-  StepInputs x, y;
-  for (std::size_t i = 0; i < a.events().size(); ++i) {
-    const Event& event =
-        a.events()[i];  // what a slice from step 0 starts from; later a state is not vouched for anyway
-    if (event.kind != EventKind::load || event.step != 0 || slice.first_step != 0 || !names(event, layer)) continue;
-    a.load_row(event.source, x.a, x.b);
-    b.load_row(b.events()[i].source, y.a, y.b);
-    if (x.a != y.a || x.b != y.b) return false;
-  }
-  for (std::int64_t step = slice.first_step; step < slice.last_step; ++step) {
-    a.inputs(step, layer, x);
-    b.inputs(step, layer_b, y);
-    if (x.mixed_qkv != y.mixed_qkv || x.a != y.a || x.b != y.b || x.z != y.z) return false;
-  }
-  return true;
-}
-
-/// Fed the same? A trace's digest takes reading all of its inputs: of a slice only the slice's own are compared. Nothing: not
-/// looked at.
-std::optional<bool> fed_the_same(Recording& a, Recording& b, const Slice& asked, const Slice& slice) {
-  auto *x = dynamic_cast<Trace*>(&a), *y = dynamic_cast<Trace*>(&b);
-  if (asked.whole() || (x == nullptr && y == nullptr)) {
-    const std::string of_a = source_of(a), of_b = source_of(b);
-    return !of_a.empty() && of_a == of_b;
-  }
-  if (x == nullptr || y == nullptr) return std::nullopt;
-  return std::ranges::all_of(slice.layers, [&](int layer) { return same_inputs(*x, *y, layer, slice); });
-}
-
 void compare_sources(Recording& a, Recording& b, const Slice& asked, DiffResult& result) {
-  const std::optional<bool> same = fed_the_same(a, b, asked, result.slice);
-  if (same && *same) return;
-  result.notes.push_back(same ? "the two were not fed the same: inputs, parameters, events or batches differ"
-                              : "whether the two were fed the same takes reading the whole trace: not looked at");
+  const std::string apart = fed_apart(a, b, asked, result.slice);
+  if (apart.empty()) return;
+  result.notes.push_back(apart);
   withdraw_equal(result.found);
 }
 
@@ -311,7 +267,7 @@ void compare_sources(Recording& a, Recording& b, const Slice& asked, DiffResult&
 Slice common_slice(const Recording& a, const Recording& b, const Slice& asked, std::vector<std::string>& missing) {
   require_same_model(a, b);
   require_picked(asked.pick, a.model(), a.rows(), a.path());
-  return resolved(asked, common(a, b, asked, missing), "diff");
+  return resolved(asked, common(a, b, asked, missing), a.path() + " and " + b.path());
 }
 
 DiffResult diff(Recording& a, Recording& b, const Slice& slice,
@@ -329,7 +285,7 @@ DiffResult diff(Recording& a, Recording& b, const Slice& slice,
     LayerDiff one(a, b, layer, result.slice.pick);
     for (std::int64_t step = result.slice.first_step; step < result.slice.last_step; ++step) {
       const StepPlan plan = a.plan(step);
-      require_same_plan(plan, b.plan(step));
+      require_same_plan(a, b, plan, b.plan(step));
       one.step(plan);
       if (progress) progress(++done, total);
     }

@@ -6,6 +6,7 @@
 #include "gdnsim/arith.hpp"
 #include "gdnsim/error.hpp"
 #include "gdnsim/poison.hpp"
+#include "gdnsim/record.hpp"
 
 namespace gdnsim {
 namespace {
@@ -118,6 +119,20 @@ void each_row(const Fault& fault, const StepPlan& plan, const Use& use) {
     if (of_row(fault, plan, row)) use(row, plan.block[row]);
 }
 
+/// A row takes the inputs of the row that is `by` further on, if there is one.
+void take_inputs(const Fault& fault, const StepPlan& plan, StepInputs& inputs) {
+  const StepInputs right = inputs;
+  each_row(fault, plan, [&](std::size_t row, std::int32_t) {
+    const auto from = static_cast<std::size_t>(static_cast<std::int64_t>(row) + fault.by);
+    if (from >= plan.block.size()) return;
+    for (const auto tensor : {&StepInputs::mixed_qkv, &StepInputs::a, &StepInputs::b, &StepInputs::z}) {
+      const std::size_t bytes = (right.*tensor).size() / plan.block.size();
+      std::copy_n((right.*tensor).begin() + static_cast<std::ptrdiff_t>(from * bytes), bytes,
+                  (inputs.*tensor).begin() + static_cast<std::ptrdiff_t>(row * bytes));
+    }
+  });
+}
+
 }  // namespace
 
 FaultyStream::FaultyStream(Stream& stream, const std::vector<Fault>& faults)
@@ -140,8 +155,12 @@ FaultyRun::Active FaultyRun::at(std::int64_t step, int layer) const {
   return active;
 }
 
+const Event& FaultyRun::meant(const Event& shown) const {
+  return whole_.events()[static_cast<std::size_t>(&shown - stream.events().data())];
+}
+
 void FaultyRun::event_applied(const Event& shown, int layer, Pool& pool) {
-  const Event& event = whole_.events()[static_cast<std::size_t>(&shown - stream.events().data())];
+  const Event& event = meant(shown);
   if (event.kind != shown.kind) {
     const auto found =
         std::ranges::find_if(faults_, [&](const Fault& f) { return of_event(f, event) && f.at(event.step, layer); });
@@ -242,6 +261,7 @@ void FaultyRun::run_inactive(const Fault& fault, const StepArgs& args, Pool& poo
     throw error("recipe: faults: inactive-row: step ", plan.step, ", row ", fault.row, " is not inactive");
   std::ranges::fill(plan.block, -1);
   plan.block[static_cast<std::size_t>(fault.row)] = fault.block;
+  plan.draft = 0, plan.last_draft = true;  // it had no candidate before: it goes on from what its block stores
   const BlockWords now = read_words(pool, args.layer, fault.block);
   write_words(pool, args.layer, fault.block, still_.at(fault.block));
   StepOutputs apart;
@@ -274,6 +294,8 @@ void FaultyBackend::step(const StepArgs& args, Pool& pool, StepOutputs& outputs)
   };
   StepInputs inputs = args.inputs;
   if (any(Kind::interleaved)) read_interleaved_as_flat(pool.model(), inputs.mixed_qkv);
+  for (const Fault* fault : active)
+    if (fault->kind == Kind::read_inputs) take_inputs(*fault, args.plan, inputs);
   const Contract contract = run_.contract_of(active, args.contract);
   const StepArgs wrong{args.layer, args.plan, inputs, contract};
   run_.spoil_reads(active, wrong, pool);
@@ -283,6 +305,15 @@ void FaultyBackend::step(const StepArgs& args, Pool& pool, StepOutputs& outputs)
     if (fault->kind == Kind::inactive_row) run_.run_inactive(*fault, wrong, pool, outputs, backend_);
     if (fault->kind == Kind::poison_out) poison_row(pool.model(), *fault, outputs);
   }
+}
+
+void simulate_with_faults(const Simulation& simulation, const std::vector<Fault>& faults, Pool& pool,
+                          Observer& observer) {
+  GDNSIM_CHECK(simulation.first_step == 0);  // what a fault takes up from earlier steps would be missing
+  FaultyRun faulty(simulation.stream, simulation.backend, faults, observer);
+  simulate(
+      {faulty.stream, faulty.backend, simulation.contracts, simulation.layers, simulation.last_step, simulation.taps},
+      pool, faulty);
 }
 
 }  // namespace gdnsim

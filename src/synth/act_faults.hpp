@@ -43,11 +43,14 @@ class FaultyRun final : public Observer {
   FaultyStream stream;
   FaultyBackend backend;
 
-  void event_coming(const Event& event, int layer, Pool& pool) override { recorder_.event_coming(event, layer, pool); }
+  void event_coming(const Event& shown, int layer, Pool& pool) override {
+    recorder_.event_coming(meant(shown), layer, pool);
+  }
   void event_applied(const Event& event, int layer, Pool& pool) override;
   void before(std::int64_t step, int layer, const StepPlan& plan, Pool& pool) override;
   void after(const StepView& view) override;
   void step_done(std::int64_t step) override { recorder_.step_done(step); }
+  bool enough() const override { return recorder_.enough(); }
 
  private:
   friend class FaultyBackend;
@@ -55,6 +58,7 @@ class FaultyRun final : public Observer {
   using States = std::map<std::int32_t, BlockWords>;
 
   Active at(std::int64_t step, int layer) const;
+  const Event& meant(const Event& shown) const;
   void one_event(const Fault& fault, const Event& event, int layer, Pool& pool);
   void spoil_reads(const Active& active, const StepArgs& args, Pool& pool);
   void spoil_writes(const Active& active, const StepArgs& args, Pool& pool);

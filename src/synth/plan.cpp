@@ -420,7 +420,8 @@ void Schedule::load(const Recipe& recipe, const Event& event, const Load& what) 
   const auto source = static_cast<std::int64_t>(loads.size()) * layers;
   if (source + layers > INT32_MAX)
     throw error("recipe: schedule: more than 2^31 load rows; expected fewer sequences or layers");
-  for (int layer = 0; layer < layers; ++layer) {
+  const bool all = event.layer < 0;
+  for (int layer = all ? 0 : event.layer; layer < (all ? layers : event.layer + 1); ++layer) {
     made.layer = layer;
     made.source = static_cast<std::int32_t>(source + layer);
     events.push_back(made);

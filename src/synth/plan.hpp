@@ -38,7 +38,7 @@ struct Schedule {
   std::vector<std::int8_t> draft;              // [T]
   std::vector<bool> last_draft;                // [T]
   std::vector<std::int32_t> source, accepted;  // [T, B]
-  /// The events that load a block: one a layer, or a zero where states start so.
+  /// The events that load a block: one a layer that the event names, or a zero where states start so.
   void load(const Recipe& recipe, const Event& event, const Load& what);
 };
 

@@ -10,9 +10,9 @@ namespace {
 constexpr std::int32_t kMostSequence = (1 << 30) - 1;
 constexpr std::string_view kKinds[] = {"zero", "load", "copy", "free", "allocate"};
 constexpr std::string_view kWhys[] = {"none", "start", "fork", "evict", "resume", "finish"};
-constexpr std::string_view kFaults[] = {"inactive-row", "missing-write", "missing-event", "read-block", "write-block",
-                                        "old-copy",     "window",        "transposed",    "rounded",    "poisoned",
-                                        "poison-out",   "wrapped",       "interleaved",   "contract"};
+constexpr std::string_view kFaults[] = {"inactive-row", "missing-write", "missing-event", "read-block",  "write-block",
+                                        "old-copy",     "window",        "transposed",    "rounded",     "poisoned",
+                                        "poison-out",   "wrapped",       "interleaved",   "read-inputs", "contract"};
 constexpr std::string_view kParts[] = {"both", "recurrent", "conv"};
 
 /// A reader for each object of an array.

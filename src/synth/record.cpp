@@ -2,9 +2,7 @@
 
 #include "gdnsim/recipe.hpp"
 #include "gdnsim/replay.hpp"
-#include "gdnsim/simulator.hpp"
 #include "gdnsim/trace.hpp"
-#include "synth/act_faults.hpp"
 
 namespace gdnsim {
 namespace {
@@ -77,12 +75,11 @@ void record_trace(Stream& stream, Backend& backend, const ContractSet& contracts
   const auto writer = create_trace(path, header, options.force);
   copy_stream(stream, *writer);
   TraceRecorder recorder(*writer, header, options);
-  if (options.faults.empty()) {
-    simulate({stream, backend, contracts, layers, header.steps, header.taps}, *pool, recorder);
-  } else {
-    FaultyRun faulty(stream, backend, options.faults, recorder);
-    simulate({faulty.stream, faulty.backend, contracts, layers, header.steps, header.taps}, *pool, faulty);
-  }
+  const Simulation simulation{stream, backend, contracts, layers, header.steps, header.taps};
+  if (options.faults.empty())
+    simulate(simulation, *pool, recorder);
+  else
+    simulate_with_faults(simulation, options.faults, *pool, recorder);
   writer->finish();
 }
 

@@ -42,6 +42,22 @@ with tempfile.TemporaryDirectory() as folder:
     other = read_json("bisect", path("a"), "--contract", "triton-sm90", code=1)
     tap.check(other["layer_steps_run"] < other["layer_steps_all"], "a log that differs is not run to its end", other)
 
+    # What says nothing in this kind of search is refused, in one line that names it.
+    def refused(name, words, *args):
+        done = run(*args, code=2)
+        right = done.stdout == "" and done.stderr.count("\n") == 1 and all(word in done.stderr for word in words)
+        tap.check(right, name, done.stdout + done.stderr)
+
+    whole = os.path.join(root, "traces", "h200_tp4_f32.h5")
+    refused("--session without --check", ["--session", "--check"], "bisect", path("a"), "--session", path("s.json"))
+    refused("--contract of two files", ["--contract"], "bisect", path("a"), path("b"), "--contract", "golden")
+    refused("--check takes no --trace", ["--check", "--trace"], "bisect", path("a"), "--check", "true", "--trace", whole)
+    refused("--trace of a recipe's log", ["--trace", path("a")], "bisect", path("a"), "--trace", whole)
+    refused("--trace of two recipes' logs", ["--trace", path("a")], "bisect", path("a"), path("b"), "--trace", whole)
+    refused("--trace of a trace", ["--trace", whole], "bisect", whole, "--trace", path("a"))
+    refused("other models", [path("a"), whole, "num_k_heads"], "bisect", path("a"), whole)
+    tap.check("diff" not in run("bisect", path("a"), whole).stderr, "and nobody speaks of a diff that was not asked for")
+
     # A test of one's own.
     sample = os.path.join(root, "traces", "h200_k64_3layers.h5")
     check = f"echo {{step}} >> {path('asked')}; test {{step}} -lt 10"

@@ -17,7 +17,7 @@ HERE = os.path.dirname(os.path.abspath(__file__))
 sys.path.insert(0, os.path.join(HERE, "..", "support"))
 import needs_h5py  # noqa: E402, F401
 import h5py  # noqa: E402
-from program import Checks, Program, contents, read_bytes, write_contract  # noqa: E402
+from program import Checks, Program, contents, read_bytes, write_contract, write_recipe  # noqa: E402
 from tap import Tap  # noqa: E402
 
 sys.path.insert(0, os.path.join(HERE, "..", "..", "tools"))
@@ -196,8 +196,79 @@ def check_slices(checks, files):
     again = checks.program.shell(whole["repro"] + " --json - --quiet")
     same = again.code == 1 and again.json["first"] == whole["first"]
     checks.tap.check(same and again.json["mechanisms"] == whole["mechanisms"], "the repro line shows the same", again)
-    shown = checks.program.shell(whole["next"].replace("report.html", files("next.html")) + " --quiet")
-    checks.tap.check(shown.code == 1 and os.path.getsize(files("next.html")) > 0, "the next line works", shown)
+    shown = checks.program.shell(whole["next"].replace("again.h5", files.sample(sample)) + " --quiet")
+    checks.tap.check(shown.code == 1 and "differing 1" in shown.verdict, "the next line works, once it is recorded again", shown)
+
+
+def check_next(checks, files):
+    """What is advised goes with what was found, and works."""
+
+    def flip(words):
+        words.reshape(-1)[40] ^= 1 << 14
+
+    weight = files.changed(MIXED, "weight.h5", ["params/0/conv_weight"], flip)
+    done, report = explained(checks, weight, "--steps", "0:16")
+    found = [m["id"] for m in report["mechanisms"]] if report else done
+    checks.tap.check(found == ["memory-corruption"], "a flipped bit of a parameter", found)
+    checks.tap.check(report and report["next"] == f"gdnsim diff {weight} again.h5 --steps 0:16"
+                     and any("record the same batch again" in note for note in report["notes"]),
+                     "is a reason to record again, not to fit a contract", report and (report["next"], report["notes"]))
+    recipe = write_recipe(files("unloaded.json"), steps=4, rows=2, model={"layer_ids": [0]})
+    trace = files("unloaded.h5")
+    checks.does("a trace", ["synth", recipe, "-o", trace, "--record"])
+    with h5py.File(trace, "r+") as file:
+        del file["events"]
+    done, report = explained(checks, trace, "--seconds", "1")
+    block = report["first"]["block"] if report else -1
+    asked = f"block {block} was never loaded: did the capture miss its starting state?"
+    checks.tap.check(report and asked in report["notes"], "a starting state that was not captured is asked for", report and report["notes"])
+    shown = checks.program.shell(report["next"] + " --quiet") if report else done
+    checks.tap.check(shown.code == 1 and f"block {block} was last written by nobody" in shown.out, "and the next line shows it", shown)
+
+
+def check_model(checks, files):
+    """A wrong number in /model is named, with what was used; the repro line, under the contract that was found, says the same."""
+    for field, wrong, right in (("scale", 1 / 64, "0.125"), ("norm_eps", 1e-5, "1e-06"), ("use_qk_l2norm", 0, "true")):
+        path = files(f"wrong {field}.h5")
+        shutil.copyfile(files.sample(LAYERS), path)
+        with h5py.File(path, "r+") as trace:
+            attributes = trace["model"].attrs
+            attributes.modify(field, attributes[field].dtype.type(wrong))
+        says = [f"/model says {field} = ", f"the provider computed with {right}"]
+        report = names_only(checks, f"a wrong {field}", path, "model-field", {}, says)
+        again = checks.program.shell(report["repro"] + " --json - --quiet") if report else None
+        checks.tap.check(again and again.code == 1 and [m["id"] for m in again.json["mechanisms"]] == ["model-field"],
+                         f"a wrong {field}: again by the repro line", again)
+    path = files("odd.h5")
+    shutil.copyfile(files.sample(MIXED), path)
+    with h5py.File(path, "r+") as trace:
+        trace["model"].attrs.modify("scale", trace["model"].attrs["scale"].dtype.type(0.1))
+    done, report = explained(checks, path, "--steps", "0:2", "--contract", "triton-sm90-mixed")
+    checks.tap.check(report and report["mechanisms"][0]["id"] == "model-field", "the usual one for an odd one", done)
+
+
+def check_incomplete(checks, files):
+    """An interrupted log: each command names the next, the last of which finishes it."""
+    recipe, log = write_recipe(files("killed.json")), files("killed log.h5")
+    checks.does("a log", ["run", recipe, "-o", log, "--contract", "golden", "--state", "every:2", "--checkpoint", "every:3",
+                          "--taps", "u,core_out", "--layers", "1", "--quiet"])
+    before = read_bytes(log)
+    with h5py.File(log, "r") as file:
+        commit = file["commit"]
+        start, end = commit.id.get_offset() + 5 * 32, commit.id.get_offset() + commit.shape[0] * 32
+    with open(log, "r+b") as stream:
+        stream.seek(start)
+        stream.write(bytes(end - start))
+    for command in ("replay", "explain"):
+        done = checks.ends(f"{command} of an interrupted log", [command, log, "--quiet"], 2, "inconclusive")
+        checks.tap.check(done.line("next") == f"gdnsim verify '{log}'", "sends to verify", done)
+    searched = checks.ends("bisect of it", ["bisect", log, "--quiet"], 2, "inconclusive")
+    checks.tap.check(f"gdnsim verify '{log}'" in searched.line("because"), "says why, and sends there too", searched)
+    checks.ends("bisect of the steps that it has", ["bisect", log, "--steps", "0:5", "--quiet"], 0, "match")
+    done = checks.program.shell(done.line("next"))
+    checks.tap.check(done.code == 2 and done.line("next").endswith(" --resume"), "which sends to run --resume", done)
+    done = checks.program.shell(done.line("next") + " --quiet")
+    checks.tap.check(done.code == 0 and read_bytes(log) == before, "which ends in the same bytes", done)
 
 
 def check_outputs(checks, files):
@@ -236,12 +307,19 @@ def check_logs(checks, files):
     checks.does("a log", ["run", trace, "-o", log, "--contract", "golden", "--backend", "golden", "--quiet"])
     checks.ends("a log explains itself", ["explain", log, "--quiet"], 0, "match")
     os.rename(trace, files("moved.h5"))
-    checks.refused("a log whose trace is gone", ["explain", log], trace)
+    for command in ("explain", "replay", "fit", "bisect"):
+        checks.refused(f"{command} of a log whose trace is gone", [command, log], log, trace, "--trace FILE")
     wanted = ["explain", log, "--trace", files("moved.h5"), "--quiet"]
     checks.ends("a log with --trace", wanted, 0, "match")
     names_only(checks, "and held to another kernel", log, "kernel-path", {}, ["'golden'"], *wanted[2:4],
                "--contract", "triton-sm90-mixed")
     checks.refused("a log with another trace", ["explain", log, "--trace", files.sample(LAYERS)], LAYERS, "is not the trace")
+    recipe = write_recipe(files("own.json"))
+    checks.does("a recipe's log", ["run", recipe, "-o", files("own.log.h5"), "--contract", "golden", "--quiet"])
+    for command in ("explain", "replay", "fit"):
+        for file in (files("own.log.h5"), files.sample(LAYERS)):
+            words = [command, file, "--trace", files.sample(MIXED)]
+            checks.refused(f"{command} --trace where it says nothing", words, "--trace", file)
 
 
 def check_refusals(checks, files):
@@ -281,8 +359,8 @@ def main():
     checks = Checks(tap, Program(os.path.abspath(sys.argv[2])))
     with tempfile.TemporaryDirectory() as folder:
         files = Files(os.path.abspath(sys.argv[1]), folder)
-        for check in (check_clean, check_flips, check_states, check_rows, check_golden, check_deadline, check_slices,
-                      check_outputs, check_logs, check_refusals):
+        for check in (check_clean, check_flips, check_states, check_rows, check_golden, check_deadline, check_slices, check_next,
+                      check_model, check_incomplete, check_outputs, check_logs, check_refusals):
             check(checks, files)
     return tap.finish()
 

@@ -1,6 +1,7 @@
 #!/usr/bin/env python3
 """Random streams against a pool that is a dictionary: the recording replays, every event's and pool's digest in the log is the
-dictionary's, poison is read where the dictionary has a block that nobody filled, the history names the rows and events there are.
+dictionary's, poison is read where the dictionary has a block that nobody filled, the history names the rows and events there are, and
+in another layout of an engine's memory it is the same stream.
 
     pool_random.py ROOT GDNSIM [FIRST:LAST]      seeds, by default a few; 0:3000 takes a quarter of an hour
 """
@@ -14,8 +15,10 @@ import tempfile
 sys.path.insert(0, os.path.join(os.path.dirname(os.path.abspath(__file__)), "..", "support"))
 import needs_h5py  # noqa: E402, F401
 import h5py  # noqa: E402
-from pool_model import PoolModel, write_trace  # noqa: E402
-from program import Program  # noqa: E402
+import numpy as np  # noqa: E402
+from pool_layouts import Drawn  # noqa: E402
+from pool_model import Forgetful, PoolModel, write_trace  # noqa: E402
+from program import Program, read_bytes  # noqa: E402
 from random_stream import COPY, LOAD, OPAQUE, ZERO, RandomStream  # noqa: E402
 from tap import Tap  # noqa: E402
 
@@ -71,6 +74,19 @@ def check_history(program, trace, stream):
     expect("fills of the history", sorted(fill["event"] for life in lives for fill in life["filled"]), fills)
 
 
+def check_layout(program, trace, folder, stream, model):
+    """The same stream in a drawn layout of an engine's memory: its recording replays, and its log has the same bytes."""
+    if stream.version == 1 or stream.seed % 2 == 1:
+        return
+    dressed = os.path.join(folder, "dressed.h5")
+    write_trace(dressed, stream, model, layout=Drawn(stream, np.random.default_rng(stream.seed + 11)))
+    run(program, 0, "replay", dressed, *QUIET)
+    logs = [os.path.join(folder, f"{name}.log.h5") for name in ("flat", "dressed")]
+    for source, log in zip((trace, dressed), logs):
+        run(program, 0, "run", source, "-o", log, "--force", *QUIET, "--no-provenance")
+    expect("the log of another layout", read_bytes(logs[0]) == read_bytes(logs[1]), True)
+
+
 def check_stream(program, folder, stream, model):
     """Throws Wrong at the first disagreement."""
     trace, log = os.path.join(folder, "trace.h5"), os.path.join(folder, "log.h5")
@@ -82,6 +98,7 @@ def check_stream(program, folder, stream, model):
     run(program, 0, "replay", log, "--trace", trace, "--quiet", "--no-progress")
     check_poison(program, trace, folder, model)
     check_history(program, trace, stream)
+    check_layout(program, trace, folder, stream, model)
 
 
 def verdict(program, folder, seed, lost_event=None):
@@ -90,7 +107,7 @@ def verdict(program, folder, seed, lost_event=None):
     if all(plan.path == OPAQUE for plan in stream.plans):
         return None
     try:
-        check_stream(program, folder, stream, PoolModel(stream, lost_event))
+        check_stream(program, folder, stream, PoolModel(stream, None if lost_event is None else Forgetful(lost_event)))
     except Wrong as wrong:
         return str(wrong)
     return ""

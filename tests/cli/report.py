@@ -314,6 +314,69 @@ def check_diff_inputs(checks, folder):
     )
 
 
+def check_slice_kept(checks, trace, logs):
+    """The part that was looked at is looked at again: by the repro line, by the next one, of a match and of a divergence."""
+    part = ["--layers", "1", "--steps", "2:5", "--rows", "0-2"]
+    for name, words, code in [
+        ("explain of a match", ["explain", trace, *part], 0),
+        ("diff of a match", ["diff", logs[0], logs[0], *part], 0),
+        ("diff", ["diff", *logs, *part], 1),
+        ("replay", ["replay", trace, "--contract", "golden", *part], 1),
+    ]:
+        report = repeat(checks, name + " of a part", words, code)
+        lines = [line for line in (report["repro"], report["next"]) if line]
+        checks.tap.check(
+            all("--rows 0-2" in line and "--layers 1" in line and "--steps" in line for line in lines),
+            f"{name}: no line drops the part",
+            lines,
+        )
+        checks.tap.check(code == 0 or " ".join(part) in report["next"], f"{name}: the next command keeps it", lines)
+    report = checks.program("explain", trace, "--contract", "golden", "--steps", "0:3", "--json", "-", "--quiet").json
+    checks.tap.check(
+        "--layers 0 --steps 0:3" in report["repro"] and "--steps 0:3" in report["next"],
+        "explain of a divergence: the first one's layer, and the steps that were asked for",
+        report,
+    )
+
+
+def check_fed(checks, folder):
+    """A recipe and the trace that synth made of it feed in the same; another seed does not."""
+    recipe, trace = write_recipe(os.path.join(folder, "fed.json")), os.path.join(folder, "fed.h5")
+    checks.does("a trace of a recipe", ["synth", recipe, "-o", trace])
+    other = write_recipe(os.path.join(folder, "not fed.json"), inputs={"a": {"normal": [1, 1]}})
+    logs = []
+    for source in (recipe, trace, other):
+        logs.append(source + ".log.h5")
+        checks.does("a log", ["run", source, "-o", logs[-1], "--contract", "golden", "--quiet"])
+    for part in ([], ["--steps", "0:3"]):
+        for pair in ((logs[0], logs[1]), (logs[1], logs[0])):
+            done = checks.ends("logs of a recipe and of its trace", ["diff", *pair, *part], 0, "match")
+            checks.tap.check("fed the same" not in done.out, "are not said to have been fed something else", done)
+    done = checks.program("diff", logs[1], logs[2])
+    checks.tap.check("not fed the same" in done.line("note"), "a trace and another recipe: not fed the same", done)
+
+
+def check_names(checks, folder):
+    """A file's name is never an option, and never what a terminal obeys; the lines work as they stand."""
+    recipe = write_recipe(os.path.join(folder, "named.json"))
+    checks.does("a log", ["run", recipe, "-o", os.path.join(folder, "named"), "--contract", "golden", "--quiet"])
+    before = os.getcwd()
+    os.chdir(folder)
+    try:
+        for name in ("-h5", "a\nb", "esc\033[31m %s\\n'", "caf\u00e9 x", "-\t"):
+            os.link("named", name)
+            done = checks.program("replay", "--contract", "triton-sm90", "--json", "-", "--quiet", "--", name)
+            report = done.json if done.code == 1 else {"repro": "", "next": ""}
+            for key in ("repro", "next"):
+                line = report[key]
+                checks.tap.check(line.isprintable(), f"{key} of {name!r}: fit for a terminal", repr(line))
+                again = checks.program.shell(line + " --quiet --no-progress") if line else done
+                checks.tap.check(again.code == 1, f"{key} of {name!r}: works as it stands", f"{line!r}\n{again}")
+            os.remove(name)
+    finally:
+        os.chdir(before)
+
+
 def main():
     tap = Tap()
     checks = Checks(tap, Program(sys.argv[2]))
@@ -335,6 +398,9 @@ def main():
         check_repro(checks, trace, logs, folder)
         check_local(checks, folder)
         check_diff_inputs(checks, folder)
+        check_slice_kept(checks, trace, logs)
+        check_fed(checks, folder)
+        check_names(checks, folder)
     return tap.finish()
 
 

@@ -6,6 +6,7 @@ import h5py
 import numpy as np
 
 from digest_vectors import C, MASK, block_digest, mix
+from pool_layouts import Flat
 from random_stream import ALLOCATE, COPY, LOAD, OPAQUE, ZERO
 from toy_step import GOLDEN, f32, inactive_row, row_step, to_type
 from toy_trace import put, put_model, stacked
@@ -19,11 +20,38 @@ def words(values, kind):
     return values.tobytes() if kind == "f32" else (values.view(np.uint32) >> 16).astype("<u2").tobytes()
 
 
-class PoolModel:
-    """Plays a stream. lost_event: the number of one that this engine forgets."""
+class RightEngine:
+    """Does everything right; one that does not overrides this. States are pairs: recurrent, conv."""
 
-    def __init__(self, stream, lost_event=None):
-        self.stream, self.lost_event = stream, lost_event
+    def event(self, pool, layer, event):
+        """True: the event was dealt with."""
+        return False
+
+    def read(self, place, states, before):
+        """What the row (step, layer, row) goes on from. before: (layer, block) -> states, before the step."""
+        return states
+
+    def write(self, place, block, states, before):
+        """What is stored of it: pairs of block and states; None: that part stays."""
+        return [(block, states)]
+
+    def after(self, step, layer, pool):
+        """When the step's rows are done."""
+
+
+class Forgetful(RightEngine):
+    def __init__(self, event):
+        self.lost = event
+
+    def event(self, pool, layer, event):
+        return event == self.lost
+
+
+class PoolModel:
+    """Plays a stream as an engine does."""
+
+    def __init__(self, stream, engine=None):
+        self.stream, self.engine = stream, engine or RightEngine()
         m = stream.model
         self.zero = (np.zeros((m.HV, m.V, m.K), f32), np.zeros((m.W - 1, m.dim), f32))
         self.states, self.digests = {}, {}
@@ -63,7 +91,7 @@ class PoolModel:
         around = {}
         for layer in range(self.stream.layers) if only < 0 else [only]:
             before, place = self.digest(layer, block), (layer, block)
-            if event != self.lost_event and kind in (ZERO, LOAD, COPY):
+            if not self.engine.event(self, layer, event) and kind in (ZERO, LOAD, COPY):
                 self.states[place] = {ZERO: lambda: self.zero, LOAD: lambda: self.stream.loads[source],
                                       COPY: lambda: self.at(layer, source)}[kind]()
             if kind == ALLOCATE or kind == COPY and (layer, source) in self.poisoned:
@@ -78,28 +106,36 @@ class PoolModel:
         plan, m = self.stream.plans[t], self.stream.model
         if plan.path == OPAQUE:
             return
-        written, cleaned = {}, set()
+        written, cleaned, before = [], set(), dict(self.states)
         for row in range(self.stream.rows):
             inputs = {name: values[t, row] for name, values in self.stream.inputs[layer].items()}
             if m.inactive(plan.index[row], row, plan.present):
                 made = inactive_row(m, self.stream.params[layer], inputs)
             else:
                 block = int(plan.index[row])
-                made, written[layer, block] = self.active_row(t, layer, row, block, inputs)
+                made, states = self.active_row((t, layer, row), block, inputs, before)
+                written += self.engine.write((t, layer, row), block, states, before)
                 cleaned.add((layer, block))
             for tap in TAPS:
                 shape = (len(self.stream.plans), self.stream.rows, *made[tap].shape)
                 self.taps[layer].setdefault(tap, np.zeros(shape, f32))[t, row] = made[tap]
-        self.states.update(written)
+        for block, states in written:
+            self.put(layer, block, states)
         self.poisoned -= cleaned
+        self.engine.after(t, layer, self)
 
-    def active_row(self, t, layer, row, block, inputs):
+    def put(self, layer, block, states):
+        """Stores both states, or the one that is not None."""
+        self.states[layer, block] = tuple(old if new is None else new for new, old in zip(states, self.at(layer, block)))
+
+    def active_row(self, place, block, inputs, before):
+        t, layer, row = place
         plan, m = self.stream.plans[t], self.stream.model
         source = block if plan.source is None or plan.source[row] < 0 else int(plan.source[row])
         if self.first_poison is None and (layer, source) in self.poisoned:
             self.first_poison = t, layer, row, source
-        recurrent, conv = self.at(layer, source)
-        if plan.draft > 0:
+        recurrent, conv = self.engine.read(place, self.at(layer, source), before)
+        if plan.draft > 0 and m.state != "f32":
             recurrent = self.carried[layer, row]
         wide = dataclasses.replace(m, state="f32")
         made, state, window = row_step(wide, GOLDEN, self.stream.params[layer], inputs, recurrent, conv)
@@ -107,7 +143,7 @@ class PoolModel:
         return made, (to_type(state, m.state), window)
 
 
-def put_steps(group, stream):
+def put_steps(group, stream, layout):
     def column(name, kind, of):
         put(group, name, np.array([of(plan) for plan in stream.plans]), kind)
 
@@ -120,43 +156,52 @@ def put_steps(group, stream):
         column("source", "i32", lambda plan: plan.source)
         if all(plan.accepted is not None for plan in stream.plans):
             column("accepted", "i32", lambda plan: plan.accepted)
+    for name, values in layout.tables(stream).items():
+        put(group, name, values, "i32")
 
 
-def put_events(group, stream):
+def put_states(group, states, model, layout):
+    """Both states of each, and where the window begins."""
+    put(group, "recurrent", stacked([state for state, _ in states], (model.HV, model.V, model.K)), model.state)
+    windows, first = layout.windows(stacked([window for _, window in states], (model.W - 1, model.dim)))
+    put(group, "conv", windows, model.conv)
+    if first is not None:
+        put(group, "conv_offset", first, "i32")
+
+
+def put_events(group, stream, layout):
     names = [("step", "i32"), ("layer", "i32"), ("block", "i32"), ("kind", "i8"), ("source", "i32"), ("sequence", "i64"), ("why", "i8")]
     for at, (name, kind) in enumerate(names[: 5 if stream.version == 1 else 7]):
         put(group, name, np.array(stream.events, np.int64)[:, at], kind)
-    m = stream.model
-    put(group, "recurrent", stacked([state for state, _ in stream.loads], (m.HV, m.V, m.K)), m.state)
-    put(group, "conv", stacked([window for _, window in stream.loads], (m.W - 1, m.dim)), m.conv)
+    put_states(group, stream.loads, stream.model, layout)
 
 
-def put_snapshots(group, stream, model):
-    """Some blocks now and then, and all of them after the last step that runs."""
+def put_snapshots(group, stream, model, every_block, layout):
+    """Some blocks now and then, and all of them after the last step that runs; or all of them after every step."""
     rng, ran = np.random.default_rng(stream.seed + 7), [t for t, plan in enumerate(stream.plans) if plan.path != OPAQUE]
     places = [(t, layer, block) for t in ran for layer in range(stream.layers) for block in range(stream.model.blocks)
-              if t == ran[-1] or rng.random() < 0.35]
+              if every_block or t == ran[-1] or rng.random() < 0.35]
     for at, name in enumerate(("step", "layer", "block")):
         put(group, name, np.array([place[at] for place in places]), "i32")
-    states = [model.after[t].get((layer, block), model.zero) for t, layer, block in places]
-    put(group, "recurrent", np.stack([state for state, _ in states]), stream.model.state)
-    put(group, "conv", np.stack([window for _, window in states]), stream.model.conv)
+    put_states(group, [model.after[t].get((layer, block), model.zero) for t, layer, block in places], stream.model, layout)
 
 
-def write_trace(path, stream, model):
+def write_trace(path, stream, model, every_block=False, layout=None):
+    layout = layout or Flat()
     with h5py.File(path, "w") as file:
         file.attrs["format"], file.attrs["version"] = np.bytes_("gdnsim-trace"), np.int32(stream.version)
         put_model(file.create_group("model"), stream.model)
+        file["model"].attrs.update(layout.attributes)
         for layer in range(stream.layers):
             for name, values in stream.params[layer].items():
                 group = file.require_group(f"params/{layer}")
                 put(group, name, values, "f32" if name in ("A_log", "dt_bias") else stream.model.act)
-            for name, values in stream.inputs[layer].items():
-                put(file.require_group(f"steps/{layer}"), "mixed_qkv" if name == "x" else name, values, stream.model.act)
+            for name, values in layout.inputs(stream.inputs[layer]).items():
+                put(file.require_group(f"steps/{layer}"), name, values, stream.model.act)
             for name, values in model.taps[layer].items():
                 put(file.require_group(f"recorded/{layer}"), name, values, stream.model.act)
-        put_steps(file["steps"], stream)
+        put_steps(file["steps"], stream, layout)
         if stream.events:
-            put_events(file.create_group("events"), stream)
-        put_snapshots(file.create_group("recorded/state"), stream, model)
+            put_events(file.create_group("events"), stream, layout)
+        put_snapshots(file.create_group("recorded/state"), stream, model, every_block, layout)
         file.attrs["complete"] = np.int32(1)

@@ -195,6 +195,17 @@ TEST_CASE("two rows on one block name both sequences") {
                        Error);
 }
 
+TEST_CASE("a sequence has one row in a step") {
+  CHECK(refusal(Script().step({1, 7}, {2, 7})) ==
+        "s: step 0: rows 0 and 1 both belong to sequence 7: expected one row a step (its candidates are steps of one "
+        "launch)");
+  // what followed was refused for a count that nobody could have given
+  CHECK(refusal(Script().step({1, 7}, {2, 7}).step({1, 7, -1, 1}, {2, 7, -1, 1})).starts_with("s: step 0: rows 0 and"));
+  CHECK(refusal(Script().step({1, 7}, {2, 8}).step({1, 7, -1, 1}, {2, 8, -1, 1})) == "");
+  CHECK(refusal(Script().step({1}, {2})) == "");  // sequences that are not known
+  CHECK(refusal(Script(1).step({1, 7}, {2, 7})) == "");
+}
+
 TEST_CASE("whose a block is") {
   CHECK(refusal(Script().allocate(2, 7).step({2, 7}).step({3, 9})) ==
         "s: step 1, row 0 (sequence 9): block 3 is free (it was never allocated)");

@@ -2,7 +2,9 @@
 #include <doctest/doctest.h>
 
 #include <gdnsim/audit.hpp>
+#include <gdnsim/error.hpp>
 #include <gdnsim/poison.hpp>
+#include <gdnsim/words.hpp>
 
 #include <cstring>
 #include <functional>
@@ -25,7 +27,13 @@ class Script final : public Stream {
   StepPlan plan(std::int64_t step) const override { return plans[static_cast<std::size_t>(step)]; }
   std::span<const Event> events() const override { return all; }
   bool has_z(int) const override { return true; }
-  void inputs(std::int64_t, int, StepInputs&) override {}
+  void inputs(std::int64_t step, int layer, StepInputs& out) override {
+    const auto rows = static_cast<std::size_t>(this->rows()), word = size_of(shape.act_dtype);
+    const auto seed = static_cast<unsigned>(step * 10 + layer);
+    out.mixed_qkv = pattern(rows * static_cast<std::size_t>(shape.dim()) * word, seed);
+    out.a = out.b = pattern(rows * static_cast<std::size_t>(shape.HV) * word, seed + 1);
+    out.z = pattern(rows * static_cast<std::size_t>(shape.HV * shape.V) * word, seed + 2);
+  }
   void load_row(std::int32_t, Bytes& recurrent, Bytes& conv) override {
     recurrent = pattern(shape.state_bytes(), 9), conv = pattern(shape.conv_bytes(), 9);
   }
@@ -48,6 +56,11 @@ class Script final : public Stream {
  private:
   std::vector<LayerParams> params_;
 };
+
+/// The inputs of one row.
+std::span<const std::byte> row_of(const Bytes& tensor, std::size_t row) {
+  return std::span(tensor).subspan(row * (tensor.size() / 4), tensor.size() / 4);
+}
 
 /// The fake backend, and something done after each of its steps.
 class WrongBackend final : public Backend {
@@ -119,7 +132,7 @@ TEST_CASE("audit: a padded row, a stale tail, an index from the end, nobody") {
   CHECK(
       audited(script, write_at(2, 0)) ==
       Lines{"block 0 of layer 0 was written in step 2, though no row and no event names it: row 2 of step 2, which is "
-            "inactive, has its index (padded row)"});
+            "inactive, has its index (padded row); row 3 leads there too"});
   CHECK(audited(script, write_at(1, 3)) == Lines{"block 3 of layer 0 was written in step 1, though no row and no event "
                                                  "names it: row 2 of step 1, beyond the 2 "
                                                  "rows that are there, has its index, left from step 0 (stale tail)"});
@@ -129,6 +142,17 @@ TEST_CASE("audit: a padded row, a stale tail, an index from the end, nobody") {
             "inactive, has index -1, which counted from the end is its block"});
   CHECK(audited(script, write_at(0, 5)) ==
         Lines{"block 5 of layer 0 was written in step 0, though no row and no event names it"});
+}
+
+TEST_CASE("audit: another index from the end, and the index of the step before") {
+  Script script;
+  script.step({1, 2, -3, 0}, 4).step({4, 2, -3, 0}, 4);
+  CHECK(
+      audited(script, write_at(0, 3)) ==
+      Lines{"block 3 of layer 0 was written in step 0, though no row and no event names it: row 2 of step 0, which is "
+            "inactive, has index -3, which counted from the end is its block"});
+  CHECK(audited(script, write_at(1, 1)) == Lines{"block 1 of layer 0 was written in step 1, though no row and no event "
+                                                 "names it: row 0 of step 1 had its index in step 0 (stale index)"});
 }
 
 TEST_CASE("audit: every N steps names the steps between") {
@@ -141,19 +165,49 @@ TEST_CASE("audit: every N steps names the steps between") {
         Lines{"block 4 of layer 0 was written in step 3, though no row and no event names it"});
 }
 
+TEST_CASE("audit: an event neither hides a write nor is one") {
+  Script script;
+  script.event(EventKind::load, 5, 0).step({1, 2, 0, 0}, 4).step({1, 2, 0, 0}, 4).event(EventKind::zero, 4);
+  script.step({1, 2, 0, 0}, 4).event(EventKind::copy, 4, 1).step({4, 2, 0, 0}, 4);
+  for (const std::int64_t every : {1, 2, 3, 100}) CHECK(audited(script, nullptr, every).empty());
+  const auto stray = [](const std::string& block, const std::string& steps) {
+    return Lines{"block " + block + " of layer 0 was written in " + steps + ", though no row and no event names it"};
+  };
+  CHECK(audited(script, write_at(0, 5)) == stray("5", "step 0"));  // the event of the same step came first
+  CHECK(audited(script, write_at(2, 4)) == stray("4", "step 2"));
+  CHECK(audited(script, write_at(1, 4), 100) == stray("4", "steps 0 to 1"));  // the event came later
+  CHECK(audited(script, write_at(0, 4), 2) == stray("4", "steps 0 to 1"));
+  CHECK(audited(script, write_at(2, 4), 100) == stray("4", "steps 0 to 2"));
+}
+
 TEST_CASE("audit: an offset that was cut to 32 bits") {
   Script script;
   script.shape.block_stride = (std::int64_t{1} << 31) + 24;  // block 2 begins 48 elements into block 0, cut to 32 bits
   script.step({2, 1, 0, 0}, 2);
-  CHECK(audited(script, write_at(0, 0)) == Lines{"block 0 of layer 0 was written in step 0, though no row and no event "
-                                                 "names it: row 2 of step 0, beyond the 2 "
-                                                 "rows that are there, has its index (padded row)"});
+  CHECK(audited(script, write_at(0, 0)) ==
+        Lines{"block 0 of layer 0 was written in step 0, though no row and no event "
+              "names it: row 2 of step 0, beyond the 2 "
+              "rows that are there, has its index (padded row); row 3 leads there too"});
   Script other;
   other.shape.block_stride = script.shape.block_stride;
   other.step({3, 2, 1, 4}, 4);
   CHECK(audited(other, write_at(0, 0)) == Lines{"block 0 of layer 0 was written in step 0, though no row and no event "
                                                 "names it: the recurrent state of block 2, "
                                                 "row 1 of step 0, begins there when its offset is cut to 32 bits"});
+}
+
+TEST_CASE("audit: a block whose end alone is cut to 32 bits") {
+  Script script;
+  script.shape.block_stride =
+      (std::int64_t{1} << 30) - 6;  // block 4 begins 24 elements before 2^32, of which it has 24
+  script.step({4, 1, 2, 3}, 4).step({4, 1, 2, 3}, 4);
+  CHECK(audited(script, write_at(0, 0)) ==
+        Lines{"block 0 of layer 0 was written in step 0, though no row and no event names it"});
+  script.shape.block_stride += 1;  // and now 20 before
+  CHECK(audited(script, write_at(1, 0)) ==
+        Lines{"block 0 of layer 0 was written in step 1, though no row and no event "
+              "names it: the recurrent state of block 4, row 0 of step 1, ends there "
+              "when its offset is cut to 32 bits"});
 }
 
 TEST_CASE("offsets beyond 32 bits are warned of, with the block that is hit") {
@@ -270,4 +324,77 @@ TEST_CASE("poison: one element of one state is enough, and an output that nobody
   };
   CHECK(poisoned(script, unwritten) ==
         "output never written: step 1, row 1, sequence -1, layer 0, core_out head 1 element 1");
+}
+
+TEST_CASE("padding: words that name a row and are no block's poison") {
+  for (const DType type : {DType::f32, DType::bf16, DType::f16})
+    for (const int row : {0, 1, 15, 100}) {
+      CHECK_FALSE(poison_of(type, padding_word(type, row)).has_value());
+      const double value = value_of(type, padding_word(type, row));
+      CHECK(value != value);
+    }
+  CHECK(padding_word(DType::f32, 5) == 0x7F900005u);
+  CHECK(padding_word(DType::bf16, 5) == 0x7F95u);
+  CHECK(padding_word(DType::bf16, 21) == 0x7F95u);
+}
+
+TEST_CASE("padding: what an inactive row's inputs have a say in is found, with row and step") {
+  Script script;
+  script.event(EventKind::zero, 1).event(EventKind::zero, 2);
+  script.step({1, 2, 0, 0}, 4).step({1, 2, 0, 0}, 4).step({1, 2, 3, 0}, 2);
+  const auto at = [](std::int64_t step, int layer, const WrongBackend::Fault& fault) {
+    return [=](const StepArgs& args, Pool& pool, StepOutputs& outputs) {
+      if (args.plan.step == step && args.layer == layer) fault(args, pool, outputs);
+    };
+  };
+  const auto core_out = [](std::size_t row, std::size_t from, Bytes StepInputs::*tensor) {
+    return [=](const StepArgs& args, Pool&, StepOutputs& outputs) {
+      const auto words = row_of(args.inputs.*tensor, from);
+      std::memcpy(outputs[Tap::core_out].data() + row * shape_of(Tap::core_out, fake_model()).bytes() + 2, words.data(),
+                  2);
+    };
+  };
+  CHECK(poisoned(script) == "");
+  CHECK(poisoned(script, at(1, 2, core_out(0, 3, &StepInputs::mixed_qkv))) ==
+        "padding of row 3 read: step 1, row 0, sequence 11, layer 2, core_out head 0 element 1");
+  CHECK(poisoned(script, at(2, 0, core_out(1, 2, &StepInputs::b))) ==
+        "padding of row 2 read: step 2, row 1, sequence 12, layer 0, core_out head 0 element 1");
+  CHECK(poisoned(script, at(0, 0, core_out(3, 3, &StepInputs::a))) ==  // its own output, which is to be +0
+        "padding of row 3 read: step 0, row 3, sequence -1, layer 0, core_out head 0 element 1");
+  CHECK(poisoned(script, at(1, 2, core_out(0, 3, &StepInputs::z))) == "");  // an inactive row's norm reads its z
+  CHECK(poisoned(script, at(1, 2, core_out(0, 1, &StepInputs::a))) == "");  // no padding: another active row's
+  script.shape.inactive_core_out = InactiveOut::unwritten;
+  CHECK(poisoned(script, at(0, 0, core_out(3, 3, &StepInputs::a))) == "");  // may hold anything
+}
+
+TEST_CASE("padding: what it left in a state is found where that shows, and named where it was read") {
+  Script script;
+  script.event(EventKind::zero, 1).event(EventKind::zero, 2);
+  script.step({1, 2, 0, 0}, 4).step({1, 2, 0, 0}, 4).step({1, 2, 0, 0}, 4);
+  const auto wrong = [](std::int32_t block) {
+    return [=](const StepArgs& args, Pool& pool, StepOutputs&) {
+      if (args.plan.step != 1 || args.layer != 0) return;
+      Bytes recurrent(pool.model().state_bytes()), conv(pool.model().conv_bytes());
+      pool.read(0, block, recurrent, conv);
+      std::memcpy(conv.data(), args.inputs.a.data() + 3 * (args.inputs.a.size() / 4), 2);
+      pool.write(0, block, recurrent, conv);
+    };
+  };
+  CHECK(poisoned(script, wrong(2)) ==
+        "padding of row 3 read: step 1, row 1, sequence 12, layer 0, conv state column 0 element 0");
+  CHECK(poisoned(script, wrong(5)) ==  // no row has it: the pool is looked at after the last step
+        "padding of row 3 of step 1 read: step 2, layer 0, block 5, conv state column 0 element 0");
+}
+
+TEST_CASE("padding: a backend that does not repeat itself is no finding") {
+  Script script;
+  script.event(EventKind::zero, 1).step({1, 0, 0, 0}, 4);
+  int calls = 0;
+  const auto noise = [&calls](const StepArgs&, Pool&, StepOutputs& outputs) {
+    outputs[Tap::core_out][0] = static_cast<std::byte>(++calls);
+  };
+  CHECK_THROWS_WITH_AS(poisoned(script, noise),
+                       "--poison: step 0, layer 0: the backend gives other bits when it runs the same steps again "
+                       "(gdnsim check --battery L0)",
+                       Error);
 }

@@ -4,18 +4,26 @@
 
 #include <cstdint>
 #include <string>
+#include <string_view>
 #include <vector>
 
 #include "gdnsim/simulator.hpp"
 
 namespace gdnsim {
 
+/// Who could have written a block that nothing named.
+enum class Writer : std::uint8_t { nobody, padded_row, stale_tail, from_the_end, cut_offset, stale_index };
+std::string_view name_of(Writer writer);
+
 /// A block that changed although nothing named it.
 struct StrayWrite {
   int layer = 0;
   std::int32_t block = 0;
   std::int64_t first_step = 0, last_step = 0;  // it changed in one of these, both included
-  std::string likely;  // who could have: "row 2, which is inactive, has its index ..."; or empty
+  Writer writer = Writer::nobody;              // the likely one
+  int row = -1;                                // of the batch, and
+  std::int64_t step = -1;                      // of which step
+  std::string likely{};  // the same in words: "row 2, which is inactive, has its index ..."; or empty
   /// "block 3 of layer 0 was written in step 2, though no row and no event names it: ..."
   std::string text() const;
 };
@@ -38,19 +46,21 @@ class AuditObserver final : public Observer {
  private:
   struct Known {
     std::uint64_t digest = 0;
-    bool named = false;  // since the last audit
+    bool named = false;  // by a row, since the last look
   };
   std::vector<Known>& known(int layer, Pool& pool);
   bool due(std::int64_t step) const;
   void audit(const StepView& view);
-  std::string likely_writer(const StrayWrite& stray) const;
-  std::string padded_row(const StepPlan& plan, std::int32_t block) const;
-  std::string wrapped_row(const StepPlan& plan, std::int32_t block) const;
+  void judge(int layer, std::int32_t block, std::int64_t last_step, Pool& pool);
+  void name_writer(StrayWrite& stray) const;
+  bool name_padded_row(const StepPlan& plan, StrayWrite& stray) const;
+  bool name_wrapped_row(const StepPlan& plan, StrayWrite& stray) const;
+  bool name_late_row(const StepPlan& plan, StrayWrite& stray) const;
 
   const Simulation& simulation_;
   const std::int64_t every_;
   Observer& next_;
-  std::vector<std::vector<Known>> known_;  // [layers][num_blocks], filled at the first look
+  std::vector<std::vector<Known>> known_;  // [layers][num_blocks] as they were looked at last; filled at the first look
   std::int64_t audited_;                   // the first step since the last audit
   std::vector<StrayWrite> found_;
 };

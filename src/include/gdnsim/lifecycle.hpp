@@ -79,6 +79,7 @@ class Lifecycle {
   void events_before(std::int64_t step);
   void require_launch(const StepPlan& plan) const;
   void require_named(const StepPlan& plan) const;
+  void require_one_row(const StepPlan& plan) const;
   void require_owner(const StepPlan& plan, const Row& row, std::int32_t block) const;
   void require_draft(const StepPlan& plan, const Row& row) const;
   void require_accepted(const StepPlan& plan, const Row& row) const;

@@ -165,6 +165,7 @@ struct Fault {
     poison_out,     // a row's output `tap` holds poison
     wrapped,        // offsets of blocks wrap at `by` bits
     interleaved,    // mixed_qkv, packed per key head, is read as flat
+    read_inputs,    // a row takes the inputs of the row `by` further on
     contract        // `field` of the contract has another `value`
   };
   enum class Part : std::uint8_t { both, recurrent, conv };

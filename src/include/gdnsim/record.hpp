@@ -10,6 +10,7 @@
 #include "gdnsim/backend.hpp"
 #include "gdnsim/contract.hpp"
 #include "gdnsim/recipe.hpp"
+#include "gdnsim/simulator.hpp"
 #include "gdnsim/stream.hpp"
 
 namespace gdnsim {
@@ -26,5 +27,9 @@ struct RecordOptions {
 /// Writes `path`: the stream, and what `backend` makes of it under `contracts`. Throws what create_trace and the backend throw.
 void record_trace(Stream& stream, Backend& backend, const ContractSet& contracts, const std::string& path,
                   const RecordOptions& options);
+
+/// `simulate` as an engine with these faults does it; the observer is shown the events and plans that were meant. From step 0.
+void simulate_with_faults(const Simulation& simulation, const std::vector<Fault>& faults, Pool& pool,
+                          Observer& observer);
 
 }  // namespace gdnsim
