@@ -11,6 +11,10 @@
 
 namespace gdnsim::golden {
 
+/// Elements of state (and eight times those of the projections) below which one thread is sooner done than two have met: a step
+/// of a toy model is over before the second one has woken up.
+constexpr std::int64_t kWorthThreads = 65536;
+
 class Crew {
  public:
   /// `threads` includes the caller of `share`.

@@ -5,6 +5,7 @@
 #include <algorithm>
 #include <map>
 
+#include "crew.hpp"
 #include "decode_step.hpp"
 #include "gdnsim/error.hpp"
 #include "levels.hpp"
@@ -29,11 +30,11 @@ constexpr int kStepsAtOnce = 16;
 class Golden final : public Backend {
  public:
   Golden(int threads, const Variant& variant)
-      : threads_(threads > 0 ? threads : omp_get_max_threads()), variant_(variant) {}
+      : variant_(variant), crew_(threads > 0 ? threads : omp_get_max_threads()) {}
 
   std::string name() const override { return "golden"; }
   std::string description() const override {
-    return "CPU, " + std::to_string(threads_) + (threads_ == 1 ? " thread, " : " threads, ") +
+    return "CPU, " + std::to_string(crew_.threads()) + (crew_.threads() == 1 ? " thread, " : " threads, ") +
            std::string(variant_.name);
   }
 
@@ -47,7 +48,7 @@ class Golden final : public Backend {
     layers_.clear();
     for (int layer : layers)
       layers_.emplace(layer, Layer{golden::widen_params(model_, stream.params(layer)), has_norm(stream, layer)});
-    if (variant_.kernels != nullptr) window_ = std::make_unique<Window>(model_, *variant_.kernels, threads_);
+    if (variant_.kernels != nullptr) window_ = std::make_unique<Window>(model_, *variant_.kernels, crew_);
   }
 
   void step(const StepArgs& args, Pool& pool, StepOutputs& outputs) override {
@@ -90,7 +91,7 @@ class Golden final : public Backend {
 
   void norm(const NormArgs& args, NormOutputs& outputs) override {
     require_defined(args);
-    golden::norm_rows(args, threads_, outputs);
+    golden::norm_rows(args, crew_, outputs);
   }
 
  private:
@@ -106,14 +107,12 @@ class Golden final : public Backend {
 
   void run_conv(const StepContext& context, HostPool& pool, int layer) {
     const std::int64_t chunks = (model_.dim() + kConvChunk - 1) / kConvChunk;
-#pragma omp parallel for collapse(2) num_threads(threads_) schedule(dynamic)
-    for (int row = 0; row < context.plan.rows(); ++row)
-      for (std::int64_t chunk = 0; chunk < chunks; ++chunk) {
-        const std::int32_t block = context.plan.block[static_cast<std::size_t>(row)];
-        if (block < 0) continue;
-        const std::int64_t begin = chunk * kConvChunk, end = std::min(begin + kConvChunk, model_.dim());
-        conv_update(context, row, begin, end, pool.conv(layer, block).data(), values_);
-      }
+    each_part(context.plan, chunks, [&](int row, std::int64_t chunk) {
+      const std::int32_t block = context.plan.block[static_cast<std::size_t>(row)];
+      if (block < 0) return;
+      const std::int64_t begin = chunk * kConvChunk, end = std::min(begin + kConvChunk, model_.dim());
+      conv_update(context, row, begin, end, pool.conv(layer, block).data(), values_);
+    });
   }
 
   /// `held`: within a launch each head goes on from what it holds, by row number (rule A9).
@@ -122,26 +121,34 @@ class Golden final : public Backend {
                        head_bytes = head_size * static_cast<std::int64_t>(size_of(model_.state_dtype));
     std::vector<float>& held_states = held_[layer];
     if (held) held_states.resize(static_cast<std::size_t>(context.plan.rows() * model_.state_elements()));
-#pragma omp parallel for collapse(2) num_threads(threads_) schedule(dynamic)
-    for (int row = 0; row < context.plan.rows(); ++row)
-      for (int head = 0; head < model_.H; ++head)
-        if (context.plan.block[static_cast<std::size_t>(row)] >= 0) normalise_head(context, row, head, values_);
-#pragma omp parallel for collapse(2) num_threads(threads_) schedule(dynamic)
-    for (int row = 0; row < context.plan.rows(); ++row)
-      for (int head = 0; head < model_.HV; ++head) {
-        const std::int32_t block = context.plan.block[static_cast<std::size_t>(row)];
-        if (block < 0) continue;
-        gates(context, row, head, values_);
-        const golden::HeldState state{held ? held_states.data() + (1LL * row * model_.HV + head) * head_size : nullptr,
-                                      held && context.plan.draft > 0, held && !context.plan.last_draft};
-        recurrent_head(context, row, head, pool.recurrent(layer, block).data() + head * head_bytes, state, values_);
-      }
+    each_part(context.plan, model_.H, [&](int row, std::int64_t head) {
+      if (context.plan.block[static_cast<std::size_t>(row)] >= 0)
+        normalise_head(context, row, static_cast<int>(head), values_);
+    });
+    each_part(context.plan, model_.HV, [&](int row, std::int64_t part) {
+      const int head = static_cast<int>(part);
+      const std::int32_t block = context.plan.block[static_cast<std::size_t>(row)];
+      if (block < 0) return;
+      gates(context, row, head, values_);
+      const golden::HeldState state{held ? held_states.data() + (1LL * row * model_.HV + head) * head_size : nullptr,
+                                    held && context.plan.draft > 0, held && !context.plan.last_draft};
+      recurrent_head(context, row, head, pool.recurrent(layer, block).data() + head * head_bytes, state, values_);
+    });
   }
 
   void run_norm(const StepContext& context) {
-#pragma omp parallel for collapse(2) num_threads(threads_) schedule(dynamic)
-    for (int row = 0; row < context.plan.rows(); ++row)
-      for (int head = 0; head < model_.HV; ++head) gated_norm(context, row, head, values_);
+    each_part(context.plan, model_.HV,
+              [&](int row, std::int64_t head) { gated_norm(context, row, static_cast<int>(head), values_); });
+  }
+
+  /// task(row, part) for every row and part, shared among the threads where there is enough for them.
+  template <class Task>
+  void each_part(const StepPlan& plan, std::int64_t parts, const Task& task) {
+    const std::int64_t count = plan.rows() * parts;
+    const auto one = [&](std::int64_t i, int) { task(static_cast<int>(i / parts), i % parts); };
+    if (plan.rows() * (model_.state_elements() + 8 * model_.dim()) >= golden::kWorthThreads)
+      return crew_.share(count, one);
+    for (std::int64_t i = 0; i < count; ++i) one(i, 0);
   }
 
   void export_taps(bool norm, StepOutputs& outputs) {
@@ -167,13 +174,13 @@ class Golden final : public Backend {
     copy(Tap::norm_out, values_.norm_out.data(), norm ? values_.norm_out.size() : 0);
   }
 
-  const int threads_;
   const Variant& variant_;
   Model model_;
   std::map<int, Layer> layers_;
   Values values_;                           // plain
   std::map<int, std::vector<float>> held_;  // by layer: [B, HV, V, K] between the drafts of a launch
   std::unique_ptr<Window> window_;          // the vector variants
+  golden::Crew crew_;                       // last: its threads end before the rest
 };
 
 }  // namespace

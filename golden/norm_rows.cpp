@@ -8,22 +8,27 @@
 namespace gdnsim::golden {
 namespace {
 
-void run(const NormArgs& args, int threads, NormOutputs& outputs) {
+constexpr std::int64_t kChunk = 8192;  // elements that a thread takes at a time
+
+void run(const NormArgs& args, Crew& crew, NormOutputs& outputs) {
   const NormSpec& spec = args.spec;
   const Scalar scalar(args.contract);
   const DotOrder order =
       resolve(args.contract.norm_dot, spec.width, {DType::f32, args.rows, args.contract.multiprocessors});
   const NormRules rules{scalar, args.contract, order, spec.act, spec.gate, spec.eps};
   const Row weight = weight_of(spec, args.weight);
-#pragma omp parallel for num_threads(threads) schedule(static)
-  for (std::int64_t row = 0; row < args.rows; ++row) {
+  const auto one = [&](std::int64_t row) {
     Row o(spec.width), z(spec.gated ? spec.width : 0);
     widen(spec.act, args.x.data(), row * spec.width, spec.width, o.data());
     widen(spec.act, args.z.data(), row * z.size(), z.size(), z.data());
     const float rstd = norm_row(rules, o, spec.gated ? &z : nullptr, weight);
     outputs.rstd[static_cast<std::size_t>(row)] = canonical(rstd);
     store_row(spec.act, outputs.out.data(), row * spec.width, spec.width, o.data());
-  }
+  };
+  const std::int64_t chunk = std::max<std::int64_t>(1, kChunk / spec.width);
+  crew.share((args.rows + chunk - 1) / chunk, [&](std::int64_t i, int) {
+    for (std::int64_t row = i * chunk; row < std::min((i + 1) * chunk, args.rows); ++row) one(row);
+  });
 }
 
 }  // namespace
@@ -59,15 +64,15 @@ Row weight_of(const NormSpec& spec, std::span<const std::byte> words) {
   return weight;
 }
 
-void norm_rows(const NormArgs& args, int threads, NormOutputs& outputs) {
+void norm_rows(const NormArgs& args, Crew& crew, NormOutputs& outputs) {
   using Clock = std::chrono::steady_clock;
   outputs.out.resize(args.x.size());
   outputs.rstd.resize(static_cast<std::size_t>(args.rows));
-  run(args, threads, outputs);
+  run(args, crew, outputs);
   std::vector<double> seconds;
   for (int call = 0; call < args.timed; ++call) {
     const auto start = Clock::now();
-    run(args, threads, outputs);
+    run(args, crew, outputs);
     seconds.push_back(std::chrono::duration<double>(Clock::now() - start).count());
   }
   std::ranges::sort(seconds);

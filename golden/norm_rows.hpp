@@ -2,6 +2,7 @@
 // one have one root between them.
 #pragma once
 
+#include "crew.hpp"
 #include "gdnsim/norm.hpp"
 #include "gdnsim/order.hpp"
 #include "scalar.hpp"
@@ -27,6 +28,6 @@ float norm_row(const NormRules& rules, Row& o, const Row* z, const Row& weight);
 Row weight_of(const NormSpec& spec, std::span<const std::byte> words);
 
 /// The operator; `args` have been checked. Threads take whole rows.
-void norm_rows(const NormArgs& args, int threads, NormOutputs& outputs);
+void norm_rows(const NormArgs& args, Crew& crew, NormOutputs& outputs);
 
 }  // namespace gdnsim::golden

@@ -25,14 +25,14 @@ std::vector<std::uint64_t> digest_keys(const Model& model) {
 
 }  // namespace
 
-Window::Window(const Model& model, const Kernels& kernels, int threads)
+Window::Window(const Model& model, const Kernels& kernels, Crew& crew)
     : model_(model),
       kernels_(kernels),
       conv_chunks_(ceil_of(model.dim(), kConvChunk)),
       qk_parts_(2 * ceil_of(model.H, kernels.width) + 1),
       keys_(digest_keys(model)),
-      scratch_(static_cast<std::size_t>(threads)),
-      crew_(threads) {}
+      scratch_(static_cast<std::size_t>(crew.threads())),
+      crew_(crew) {}
 
 void Window::run(int layer, const Weights& weights, bool norm, HostPool& pool, std::span<const WindowItem> items) {
   begin(layer, weights, norm, pool, items);
@@ -51,12 +51,12 @@ void Window::stage(std::int64_t count, const Task& task) {
   for (std::int64_t i = 0; i < count; ++i) task(i, 0);
 }
 
-/// A step of a toy model is over before a second thread has woken up. A head's rows stay together unless there are too few heads
+/// A head's rows stay together unless there are too few heads
 /// for the threads.
 void Window::plan_tasks() {
   const std::int64_t elements =
       static_cast<std::int64_t>(active_.size()) * (model_.state_elements() + 8 * model_.dim());
-  worth_threads_ = elements >= 65536;
+  worth_threads_ = elements >= kWorthThreads;
   rows_ = model_.V;
   const std::int64_t heads = static_cast<std::int64_t>(chains_.size()) * model_.HV,
                      wanted = worth_threads_ ? 8 * crew_.threads() : 1;

@@ -26,7 +26,7 @@ struct WindowItem {
 /// whole by one thread, and digests are sums modulo 2^64.
 class Window {
  public:
-  Window(const Model& model, const Kernels& kernels, int threads);
+  Window(const Model& model, const Kernels& kernels, Crew& crew);
 
   void run(int layer, const Weights& weights, bool norm, HostPool& pool, std::span<const WindowItem> items);
 
@@ -111,7 +111,7 @@ class Window {
   std::vector<std::array<Bytes, kTaps>> spare_;  // [steps] values that nobody wanted to see
   std::vector<Bytes> windows_;                   // [captures] conv windows whose digest was enough
   std::vector<Scratch> scratch_;                 // [threads]
-  Crew crew_;                                    // last: its threads end before the rest
+  Crew& crew_;
 };
 
 }  // namespace gdnsim::golden

@@ -119,6 +119,9 @@ void RecipeStream::fill_row(const Address& row, std::size_t at, StepInputs& out)
   if (draws.z) tensor(Tensor::z, *draws.z, out.z, draws.specials.z);
 }
 
+/// Bytes of drawn words below which one thread is sooner done: a team waits for its slowest, on a busy machine for milliseconds.
+constexpr std::size_t kWorthThreads = 1 << 18;
+
 void RecipeStream::inputs(std::int64_t step, int layer, StepInputs& out) {
   GDNSIM_CHECK(step >= 0 && step < recipe_.steps);
   const Model& model = recipe_.model;
@@ -128,7 +131,8 @@ void RecipeStream::inputs(std::int64_t step, int layer, StepInputs& out) {
   out.a.resize(line_words * heads);
   out.b.resize(line_words * heads);
   out.z.resize(recipe_.inputs.z ? line_words * heads * static_cast<std::size_t>(model.V) : 0);
-#pragma omp parallel for schedule(static) if (recipe_.rows > 1)
+  const bool worth_threads = out.mixed_qkv.size() + out.z.size() >= kWorthThreads;
+#pragma omp parallel for schedule(static) if (worth_threads)
   for (int row = 0; row < recipe_.rows; ++row)
     fill_row(address_of_row(step, layer, row), static_cast<std::size_t>(row), out);
 }
