@@ -178,7 +178,8 @@ void StepRun::require_none(const std::string& why) const {
 /// The fastest kernels that can run the contract and need not write what only the plain ones do.
 StepRun::Choice StepRun::choose(const StepJob& job) const {
   if (held_to_ == "plain") return {};
-  std::string why = variant(held_to_ == "streamed" ? held_to_ : "fused").refuses(job.contract, job.model);
+  const bool any_step = held_to_.empty() || held_to_ == "resident";  // resident is a variant of windows alone
+  std::string why = variant(any_step ? "fused" : held_to_).refuses(job.contract, job.model);
   TapSet inner = job.want;
   for (Tap tap : {Tap::conv_out, Tap::core_out, Tap::rstd, Tap::norm_out}) inner.remove(tap);
   if (why.empty() && !inner.empty()) why = "values inside the step";
@@ -232,6 +233,8 @@ void StepRun::fuse(const StepView& view, const Contract& contract) {
     f.windows_stay = windows_stay(view.shape, device_.cache);
     return launch_streamed(f);
   }
+  if (!held_to_.empty() && held_to_ != "fused" && held_to_ != "resident")
+    throw error("cuda: variant ", held_to_, ": has a row in the table and no launch in StepRun::fuse");
   cut_heads(f, device_.multiprocessors);
   f.staying = staying_heads(view.shape, device_.cache / 4 * 3);
   launch_fused(f);

@@ -12,7 +12,7 @@ import sys
 
 sys.path.insert(0, os.path.join(os.path.dirname(os.path.abspath(__file__)), "..", "support"))
 from program import Checks, Program  # noqa: E402
-from tap import NO_GPU, Tap  # noqa: E402
+from tap import Tap, without_gpu  # noqa: E402
 
 VARIANTS = ["plain", "sse2", "avx2", "avx512"]
 STAGES = ["recurrence", "step", "window"]
@@ -89,8 +89,9 @@ def check_chosen(tap, program):
 def check_cuda(tap, program):
     """The device's stages, where there is a device: each variant has been compared with golden before it is measured."""
     listed = json.loads(program("backends", "--json", "-").out)["backends"]
-    if not next(b for b in listed if b["name"] == "cuda")["available"]:
-        tap.skip("bench on the GPU", NO_GPU)
+    cuda = next(b for b in listed if b["name"] == "cuda")
+    if not cuda["available"]:
+        tap.skip("bench on the GPU", without_gpu(cuda))
         return
     chosen = ["--variant", "plain,fused,resident,fast", "--contract", "golden", "--seconds", "0.001"]
     done = program("bench", "--backend", "cuda", *chosen, "--stage", "kernels,cold,norm,window", "--json", "-")

@@ -51,7 +51,7 @@ def check_backend(tap, checks, folder):
     arguments = [*QUICK, "--battery", "L0,L2,accuracy", "--json", path]
     done = checks.ends("golden keeps its promises", arguments, 0, "match, gates held ")
     with open(path, encoding="utf-8") as stream:
-        report = schema.checked(stream.read())
+        report = schema.checked(stream.read(), "gdnsim.check/1")
     gates = report["gates"]
     tap.check([s for s in STAGES if any(g["stage"] == s for g in gates)] == STAGES, "every stage is there", gates)
     tap.check({g["battery"] for g in gates} == {"L0", "L2", "accuracy"}, "the batteries asked for, and no others", gates)
@@ -78,7 +78,7 @@ def check_violation(tap, checks):
     words = ["between 264 and 265 rows: rstd of row ", ", element 0: 0x", " ulp"]
     tap.check(len(lines) == 1 and all(w in lines[0] for w in words), "with both sizes, the place and both words", done.out)
     done = checks.program(*arguments, "--json", "-")
-    first = [g["first"] for g in schema.checked(done.out)["gates"] if g["name"] == "batch sizes"][0]
+    first = [g["first"] for g in schema.checked(done.out, "gdnsim.check/1")["gates"] if g["name"] == "batch sizes"][0]
     tap.check(
         first["between"] == "264 and 265 rows" and first["tap"] == "rstd" and first["want"] != first["got"],
         "the JSON says the same",
@@ -103,7 +103,7 @@ def check_mutations(tap, checks):
         done.out,
     )
     done = checks.program(*arguments, "--json", "-")
-    found = schema.checked(done.out)["mutations"]
+    found = schema.checked(done.out, "gdnsim.check-mutations/1")["mutations"]
     tap.check(
         [(m["name"], m["asked"], m["caught"]) for m in found] == [("offset-zero", True, True)], "the JSON says the same", found
     )
@@ -139,7 +139,7 @@ def check_files(tap, checks, folder):
     tap.check("L1 violated: layer 0, step 0 row 0 block 1 and step 1 row 1 block 2: " in done.out, "both places", done.out)
     done = checks.ends("one that is not repeatable", ["check", paths["noise"]], 1, "diverged, compared ")
     tap.check("L0 violated: layer 0, step 0 row 0 block 1 and step 2 row 0 block 1: " in done.out, "both places", done.out)
-    report = schema.checked(program("check", paths["noise"], "--json", "-").out)
+    report = schema.checked(program("check", paths["noise"], "--json", "-").out, "gdnsim.check-trace/1")
     tap.check(
         report["same_launch"] == 1 and report["other_launch"] == 1 and report["first"]["places"][1]["step"] == 2,
         "the JSON says the same",

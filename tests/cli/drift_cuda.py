@@ -13,7 +13,7 @@ import tempfile
 
 sys.path.insert(0, os.path.join(os.path.dirname(os.path.abspath(__file__)), "..", "support"))
 from program import Checks, Done, Program, read_bytes  # noqa: E402
-from tap import NO_GPU, Tap  # noqa: E402
+from tap import Tap, without_gpu  # noqa: E402
 
 BASE = {
     "rows": 3,
@@ -77,7 +77,7 @@ def main():
             result = os.path.join(folder, "never.h5")
             Checks(tap, program).refused("without a device drift says why", ["drift", sweep, "-o", result, "--backend", "cuda", "--quiet"], cuda["detail"])
             tap.check(not os.path.exists(result), "and writes no result")
-            tap.skip("sides on the GPU", NO_GPU)
+            tap.skip("sides on the GPU", without_gpu(cuda))
     return tap.finish()
 
 

@@ -175,7 +175,6 @@ TEST_CASE("cuda pool: a state pool of more than 2^31 elements") {
       compare_far(*backend, model, contract_preset(preset), {4096, 4095, 4109, 4100, 2048}, {0, 1, 4, 13}, total);
   MESSAGE("elements compared: " << total.elements);
   CHECK(total.elements > 10000000);
-  CHECK(total.elements > 10000000);
 }
 
 TEST_CASE("cuda pool: a pool of conv states of more than 2^31 elements") {
@@ -253,7 +252,7 @@ TEST_CASE("cuda pool: steps that are put into the queue again take new inputs, r
 
 TEST_CASE("cuda pool: each backend stays on its device, whichever is current") {
   CUDA_OR_SKIP(first);
-  if (cuda_devices() < 2) GDNSIM_SKIP("one GPU");
+  if (cuda_devices() < 2) GDNSIM_SKIP(kOneGpu);
   const auto second = make_cuda({.threads = 0, .device = 1});
   const auto golden = make_golden({});
   OneLayer stream(recipe_for(model_of(2, 4, 128, 128, 4, 12)), 3, 4);

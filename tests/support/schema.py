@@ -52,9 +52,10 @@ def wrong(report):
     return [f"{error.json_path}: {error.message[:300]}" for error in validator(name).iter_errors(report)]
 
 
-def checked(text):
-    """The report in a text; AssertionError when it is not what its schema says."""
+def checked(text, schema=None):
+    """The report in a text; AssertionError when it is not what its schema says, or of another schema than was asked for."""
     report = parse(text)
     faults = wrong(report)
+    assert schema is None or report["schema"] == schema, report["schema"]
     assert not faults, "\n".join(faults)
     return report

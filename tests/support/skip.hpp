@@ -5,8 +5,8 @@
 
 namespace gdnsim::test {
 
-/// The one reason that is allowed when GDNSIM_CI=1.
-inline constexpr const char* kNoGpu = "no GPU";
+/// The reasons that are allowed when GDNSIM_CI=1.
+inline constexpr const char *kNoGpu = "no GPU", *kOneGpu = "one GPU";
 
 /// Notes that the running case is skipped (a `[skip]` line that tools/test counts); fails it when GDNSIM_CI=1 forbids the reason.
 void skip(const std::string& reason);

@@ -11,6 +11,11 @@ import os
 NO_GPU = "no GPU"
 
 
+def without_gpu(backend):
+    """Why there is no GPU, from the entry of `gdnsim backends`. Only a machine without a device may skip in CI."""
+    return "built without CUDA" if "no CUDA backend" in backend["detail"] else NO_GPU
+
+
 class Tap:
     def __init__(self):
         self.count = 0
