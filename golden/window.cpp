@@ -51,8 +51,7 @@ void Window::stage(std::int64_t count, const Task& task) {
   for (std::int64_t i = 0; i < count; ++i) task(i, 0);
 }
 
-/// A head's rows stay together unless there are too few heads
-/// for the threads.
+/// A head's rows stay together unless there are too few heads for the threads.
 void Window::plan_tasks() {
   const std::int64_t elements =
       static_cast<std::int64_t>(active_.size()) * (model_.state_elements() + 8 * model_.dim());

@@ -55,6 +55,7 @@ std::string Lifecycle::words(const Event& event, std::int64_t at) const {
 std::string Lifecycle::owner_words(std::int32_t block) const {
   const BlockLife& life = this->life(block);
   const std::string name = "block " + number(block);
+  if (block == 0 && stream_.model().sentinel != Sentinel::minus_one) return name + " is the null block";
   if (life.since < 0) return name + " is free (it was never allocated)";
   if (life.allocated)
     return name + " is allocated to " + sequence_words(life.owner) + " since step " + number(life.since);

@@ -219,13 +219,25 @@ class PoisonedRuns {
     return place;
   }
 
+  /// Does a run with these rows' inputs poisoned show something else there? Elsewhere other rows may show.
+  bool differs_at(const Place& place, Padding padding) const {
+    bool other = false;
+    std::size_t at = 0;
+    pass(padding, place.step + 1, [&](const StepView& view) {
+      const bool same = print_of(view) == prints_[at++];
+      if (view.step == place.step && view.layer == place.layer) other = !same;
+      return false;
+    });
+    return other;
+  }
+
   /// The last of the fewest rows, from the first on, that do it.
   PaddedRow culprit(const Place& place) const {
     std::size_t few = 0;
     const auto later = std::ranges::upper_bound(padding_, place.step, {}, &PaddedRow::step);
     for (auto enough = static_cast<std::size_t>(later - padding_.begin()); few + 1 < enough;) {
       const std::size_t middle = (few + enough) / 2;
-      (differs(Padding(padding_).first(middle), place.step + 1) ? enough : few) = middle;
+      (differs_at(place, Padding(padding_).first(middle)) ? enough : few) = middle;
     }
     return padding_[few];
   }

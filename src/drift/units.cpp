@@ -9,7 +9,6 @@
 #include <iterator>
 #include <mutex>
 #include <numeric>
-#include <shared_mutex>
 #include <thread>
 
 #include "drift/parts.hpp"
@@ -76,49 +75,51 @@ class Workers {
     work(threads_each);
     for (std::thread& other : others) other.join();
     if (failed_) std::rethrow_exception(failed_);
+    share_ = false;
+    next_ = 0, todo_ = std::move(again_), stop_ = false;
+    work(threads_each);
+    if (failed_) std::rethrow_exception(failed_);
   }
 
  private:
   void work(int threads) {
     omp_set_num_threads(threads);
     for (std::size_t at = next_++; at < todo_.size() && !stop_; at = next_++) {
+      const std::int64_t unit = todo_[at];
       try {
-        const std::int64_t unit = todo_[at];
-        const DriftMeasures measures = measured(units_[static_cast<std::size_t>(unit)], threads);
+        const DriftMeasures measures = run_unit(sweep_, units_[static_cast<std::size_t>(unit)], options_, threads);
         const std::lock_guard<std::mutex> lock(one_at_a_time_);
         write_part(sweep_, unit, measures, part_path(folder_, unit));
         if (options_.progress) options_.progress(++done_, total_);
       } catch (...) {
-        const std::lock_guard<std::mutex> lock(one_at_a_time_);
-        if (!failed_) failed_ = std::current_exception();
-        stop_ = true;
+        failed(unit);
       }
     }
   }
 
-  /// What fails beside others, for want of memory perhaps, has the device for itself the second time.
-  DriftMeasures measured(const DriftUnit& unit, int threads) {
-    try {
-      const std::shared_lock<std::shared_mutex> beside(device_memory_);
-      return run_unit(sweep_, unit, options_, threads);
-    } catch (const Error&) {
-      if (!share_) throw;
+  /// What fails beside others on a device, for want of memory perhaps, has it for itself when they are done. More failures than
+  /// units that run at once are no matter of room.
+  void failed(std::int64_t unit) {
+    const std::lock_guard<std::mutex> lock(one_at_a_time_);
+    if (share_) {
+      again_.push_back(unit);
+      stop_ = stop_ || again_.size() > kOnDevice;
+      return;
     }
-    const std::lock_guard<std::shared_mutex> alone(device_memory_);
-    return run_unit(sweep_, unit, options_, threads);
+    if (!failed_) failed_ = std::current_exception();
+    stop_ = true;
   }
 
   const DriftSweep& sweep_;
   const std::vector<DriftUnit> units_;
   const std::string& folder_;
   const DriftOptions& options_;
-  const std::vector<std::int64_t> todo_;
+  std::vector<std::int64_t> todo_, again_;
   std::int64_t done_, total_ = 0;
   std::atomic<std::size_t> next_ = 0;
   std::atomic<bool> stop_ = false;
   std::mutex one_at_a_time_;
   bool share_ = false;
-  std::shared_mutex device_memory_;
   std::exception_ptr failed_;
 };
 

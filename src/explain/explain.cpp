@@ -348,9 +348,9 @@ Explanation explain(Stream& stream, Recording& recording, Backend& backend, cons
     say_places(result.mechanisms);
     return result;
   }
+  const fitting::Deadline deadline(options.seconds);
   const bool throughout = differs_throughout(stream, recording, backend, result.replay);
   if (throughout && explained_by_model(stream, recording, backend, replay_options, result)) return result;
-  const fitting::Deadline deadline(options.seconds);
   SearchState state{deadline, {}, {}};
   if (!options.contracts && hold_to_nearest(stream, recording, backend, result, state)) {
     replay_options.contracts = result.replay.contract.contracts;

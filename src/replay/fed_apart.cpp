@@ -83,7 +83,8 @@ std::string fed_apart(Recording& a, Recording& b, const Slice& asked, const Slic
   const std::string of_a = source_of(a), of_b = source_of(b);
   if (of_a == of_b && !of_a.empty()) return "";
   const auto fed_a = fed_by(of_a), fed_b = fed_a ? fed_by(of_b) : std::nullopt;
-  if (!fed_a || !fed_b) return unknown + "making all that the recipe of one feeds in: not looked at";
+  if (!fed_a || !fed_b)
+    return unknown + "making all that the recipe of one feeds in, too much or unknown here: not looked at";
   return *fed_a == *fed_b ? "" : differ;
 }
 

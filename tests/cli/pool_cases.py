@@ -27,7 +27,7 @@ REFUSED = {
     "06-ownership": ["step 2", "row 1", "sequence 9", "block 2 is allocated to sequence 4 since step 0"],
     "06-modulo": ["allocate of block 2", "to sequence 6", "allocated to sequence 1"],
     "07-column-out-of-range": ["column", "0..1 for row 0", "found 5"],
-    "14-null-checkpoint": ["copy of block 3", "block 0"],
+    "14-null-checkpoint": ["copy of block 3", "block 0 is the null block"],
     "16-racy-accepted": ["step 4", "row 1", "sequence 8", "accepted 7: expected 1..4"],
 }
 

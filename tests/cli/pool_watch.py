@@ -202,6 +202,19 @@ def padded_in_a_launch(watch):
         watch.tap.check(said and made.code == 0 and named, f"a padded row in a launch, block {kind}", f"{ids}\n{found}\n{made}\n{done}")
 
 
+def padding_in_two_layers(watch):
+    """Two padded rows that show in different layers, of one step or of two: what is told is the first that shows."""
+    for name, steps, faults in (
+        ("two steps", [{"index": [1, 2]}, {"index": [1, 5], "rows": 1}, {"index": [1, 4], "rows": 1}],
+         [inactive_row(1, 1, 5, layer=1), inactive_row(2, 1, 4, layer=0)]),
+        ("one step", [{"index": [1, 2, 3]}, {"index": [1, 5, 3], "rows": 1}, {"index": [1, 4, 3], "rows": 1}],
+         [inactive_row(2, 1, 5, layer=1), inactive_row(2, 2, 4, layer=0)]),
+    ):
+        done = watch.run(watch.recipe(steps, faults), "--poison", "--act-faults")
+        said = "read: step 2, layer 0, block 4, conv state" in done.out
+        watch.tap.check(done.code == 1 and said and not done.err, f"padding that shows in two layers, {name}", done)
+
+
 def poison_again(watch):
     """An allocated block is poison again: whoever wrote there before is no writer whose write was lost."""
     events = [{"step": 0, "kind": kind, "block": 1, "sequence": 4} for kind in ("allocate", "zero")]
@@ -254,7 +267,7 @@ def main():
     tap = Tap()
     with tempfile.TemporaryDirectory() as folder:
         watch = Watch(Program(sys.argv[2]), tap, folder, os.path.join(sys.argv[1], "traces", "recipes", "bugs"))
-        for ask in (strays, padding, bugs, faulty_log, unwritten_in_log, padded_in_a_launch, poison_again, load_of_a_layer, refusals):
+        for ask in (strays, padding, bugs, faulty_log, unwritten_in_log, padded_in_a_launch, padding_in_two_layers, poison_again, load_of_a_layer, refusals):
             ask(watch)
     return tap.finish()
 

@@ -22,9 +22,37 @@ FORBIDDEN = {
 }
 
 
+# How many arguments these calls have with their stream, which is the last and has a default.
+WITH_STREAM = {"cudaMemcpyAsync": 5, "cudaMemsetAsync": 4, "cudaGraphLaunch": 2, "cudaEventRecord": 2, "cudaStreamSynchronize": 1}
+NO_STREAM = {"", "0", "nullptr", "NULL"}
+
+
+def arguments_behind(text):
+    """Those of the call whose parenthesis has just been opened."""
+    depth, words = 0, [""]
+    for letter in text:
+        depth += letter in "([{"
+        if letter in ")]}":
+            depth -= 1
+            if depth < 0:
+                break
+        if letter == "," and depth == 0:
+            words.append("")
+        else:
+            words[-1] += letter
+    return [word.strip() for word in words]
+
+
+def without_stream(text):
+    for call in re.finditer(r"\b(" + "|".join(WITH_STREAM) + r")\s*\(", text):
+        given = arguments_behind(text[call.end() :])
+        if len(given) < WITH_STREAM[call.group(1)] or given[-1] in NO_STREAM:
+            yield "a call without its stream", f"{call.group(1)}({', '.join(given)})"
+
+
 def found_in(text):
     text = re.sub(r"//[^\n]*", "", text)
-    return [(what, hit.group(0)) for what, pattern in FORBIDDEN.items() for hit in pattern.finditer(text)]
+    return [*((what, hit.group(0)) for what, pattern in FORBIDDEN.items() for hit in pattern.finditer(text)), *without_stream(text)]
 
 
 def check_itself(tap):
@@ -38,6 +66,11 @@ def check_itself(tap):
         "kernel<<<grid, block, shared, 0>>>(view);",
         "cudaStreamCreate(&stream_)",
         "cudaEventRecord(event_)",
+        "cudaMemcpyAsync(to, from, size_of(a, b), cudaMemcpyDefault);",
+        "cudaMemcpyAsync(to, from, bytes, cudaMemcpyDefault, 0);",
+        "cudaMemsetAsync(data_, 0, bytes)",
+        "cudaGraphLaunch(graph_, nullptr)",
+        "cudaStreamSynchronize(0)",
     ):
         tap.check(found_in(planted), f"self-test: {planted}")
     for right in (
