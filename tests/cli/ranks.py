@@ -5,6 +5,7 @@ ranks.py ROOT PROGRAM
 """
 
 import os
+import shutil
 import sys
 import tempfile
 
@@ -46,7 +47,9 @@ def main():
         parts = check_whole(checks, "synthetic", whole, folder, 2)
         out = os.path.join(folder, "out.h5")
         checks.refused("a rank alone", ["merge", parts[0], "-o", out], "two or more")
-        checks.refused("a rank twice", ["merge", parts[0], parts[0], "-o", out], "rank 0 is", "too")
+        checks.refused("a file twice", ["merge", parts[0], parts[0], "-o", out], "is given twice")
+        again = shutil.copy(parts[0], os.path.join(folder, "again.h5"))
+        checks.refused("a rank twice", ["merge", parts[0], again, "-o", out], "rank 0 is", "too")
         checks.refused("3 of 2 key heads", ["split", whole, "--ranks", "3", "-o", out], "divides 2 key heads")
         checks.refused("onto itself", ["merge", *parts, "-o", parts[0], "--force"], "part.rank0.h5")
         checks.refused("onto an existing file", ["merge", *parts, "-o", whole], "already exists")
