@@ -37,8 +37,16 @@ std::string help_of(const CLI::App& root, int argc, char** argv) {
   return " (gdnsim --help lists the commands)";
 }
 
+/// Is the first word an option or a command?
+bool knows(const CLI::App& root, const std::string& word) {
+  const auto commands = root.get_subcommands([&](const CLI::App* command) { return command->get_name() == word; });
+  return word.starts_with("-") || !commands.empty();
+}
+
 /// Parses, then runs the chosen job. Usage errors, bad files and exhausted memory all end in one line and exit code 2.
 int run(CLI::App& root, const Job& job, int argc, char** argv) {
+  if (argc > 1 && !knows(root, argv[1]))  // said at once: the parser would hear a --help behind it
+    return fail(std::string(argv[1]) + ": no such command or option" + help_of(root, argc, argv));
   try {
     root.parse(argc, argv);
     const std::string command = root.get_subcommands().front()->get_name();

@@ -42,6 +42,7 @@ def check_help(tap, program):
 def check_words(checks):
     checks.refused("no command", [], "subcommand")
     checks.refused("an unknown command is named", ["frobnicate"], "frobnicate")
+    checks.refused("also when it is asked for help", ["repaly", "--help"], "repaly", "no such command")
     checks.refused("an unknown option before the command is named", ["--frobnicate"], "frobnicate")
     for command in COMMANDS:
         files = ["a", "--ranks", "2"] if command == "split" else ["a", "b"]  # or what is missing would be said first
