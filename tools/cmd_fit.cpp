@@ -1,5 +1,4 @@
 // gdnsim fit: find the contract of an unknown provider from a recording alone.
-#include <filesystem>
 #include <iostream>
 #include <optional>
 
@@ -168,13 +167,7 @@ std::optional<Error> try_to_write(const FitResult& result, const Options& option
 void check_contract_target(const Options& options) {
   if (options.contract.empty()) return;
   require_apart(options.contract, options.file);
-  if (std::filesystem::is_directory(options.contract))
-    throw error("-o ", options.contract, ": expected a file, found a directory");
-  if (const auto folder = std::filesystem::absolute(options.contract).parent_path();
-      !std::filesystem::is_directory(folder))
-    throw error("-o ", options.contract, ": cannot be written: there is no folder ", folder.string());
-  if (!options.output.force && std::filesystem::exists(std::filesystem::symlink_status(options.contract)))
-    throw error(options.contract, ": exists already; --force replaces it");
+  options.output.check_file("-o", options.contract, {});
 }
 
 /// `kept`: the contract is in the file that was asked for.

@@ -1,7 +1,6 @@
 // gdnsim merge, gdnsim split: the tensor-parallel ranks of one rollout as one trace, and back.
 #include <filesystem>
 #include <iostream>
-#include <system_error>
 
 #include "cli.hpp"
 #include "gdnsim/error.hpp"
@@ -45,8 +44,7 @@ int merge(const Options& options) {
   for (const std::string& input : options.inputs) require_apart(options.output_path, input);
   for (auto input = options.inputs.begin(); input != options.inputs.end(); ++input)
     for (auto other = options.inputs.begin(); other != input; ++other)
-      if (std::error_code none; std::filesystem::equivalent(*input, *other, none))
-        throw error(*input, ": is given twice; each rank has a trace of its own");
+      if (same_file(*input, *other)) throw error(*input, ": is given twice; each rank has a trace of its own");
   if (options.inputs.size() < 2) throw error("merge: expected the traces of two or more ranks, found one");
   {
     Progress progress("merge", options.output);

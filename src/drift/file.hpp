@@ -5,11 +5,12 @@
 #include <vector>
 
 #include "file/json_reader.hpp"
+#include "file/schema.hpp"
 #include "gdnsim/drift.hpp"
 
 namespace gdnsim {
 
-inline constexpr const char* kDriftSchema = "gdnsim.drift/1";
+using schema::kDriftSchema;
 
 /// One value of an axis.
 struct AxisValue {

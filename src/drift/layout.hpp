@@ -4,11 +4,12 @@
 #include <cstdint>
 #include <string_view>
 
+#include "file/schema.hpp"
 #include "gdnsim/drift.hpp"
 
 namespace gdnsim {
 
-inline constexpr std::string_view kDriftFormat = "gdnsim-drift";
+using schema::kDriftFormat;
 inline constexpr int kDriftVersion = 1;
 inline constexpr std::int64_t kAbsent = -2;  // in /summary: the cell has no such layer
 

@@ -23,7 +23,7 @@ FileKind hdf5_kind(const std::string& path) {
   const std::string format = root.has_attribute(schema::kFormat) ? root.string_attribute(schema::kFormat) : "";
   if (format == schema::kTraceFormat) return FileKind::trace;
   if (format == schema::kLogFormat) return FileKind::log;
-  if (format == "gdnsim-drift") throw error(path, ": is the result of a sweep; 'gdnsim drift FILE' shows it");
+  if (format == schema::kDriftFormat) throw error(path, ": is the result of a sweep; 'gdnsim drift FILE' shows it");
   throw error(path, ": @format: expected gdnsim-trace or gdnsim-log: an HDF5 file, but not one of ours");
 }
 

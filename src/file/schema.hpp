@@ -12,6 +12,8 @@ inline constexpr std::string_view kVersion = "version";
 inline constexpr std::string_view kComplete = "complete";  // trace only: 1 once it was closed properly, written last
 inline constexpr std::string_view kTraceFormat = "gdnsim-trace";
 inline constexpr std::string_view kLogFormat = "gdnsim-log";
+inline constexpr std::string_view kDriftFormat = "gdnsim-drift";  // the rest of its names: drift/layout.hpp
+inline constexpr const char* kDriftSchema = "gdnsim.drift/1";     // of a sweep, which is JSON
 inline constexpr int kTraceVersion = 2;
 inline constexpr int kLogVersion = 2;
 

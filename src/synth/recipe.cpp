@@ -6,6 +6,7 @@
 #include <fstream>
 #include <iterator>
 
+#include "file/schema.hpp"
 #include "gdnsim/error.hpp"
 #include "synth/recipe_parts.hpp"
 
@@ -281,7 +282,7 @@ Recipe parse_recipe(const std::string& text, const std::string& where) {
   JsonReader reader(json, where, "");
   std::string schema;
   reader.require("schema").text("schema", schema);
-  if (schema == "gdnsim.drift/1")
+  if (schema == schema::kDriftSchema)
     throw error(where, ": is a sweep, not a recipe; 'gdnsim drift FILE -o RESULT' runs it");
   if (schema != kSchema) reader.refuse("schema", std::string("\"") + kSchema + "\"", json.at("schema"));
   Recipe recipe;
