@@ -12,6 +12,7 @@
 #include <thread>
 
 #include "drift/parts.hpp"
+#include "drift/units.hpp"
 #include "file/raw_file.hpp"
 #include "gdnsim/drift.hpp"
 #include "gdnsim/error.hpp"
@@ -47,8 +48,8 @@ void require_room(const DriftSweep& sweep, std::size_t units, const std::string&
                 " measured steps: ", *room, " bytes are free");
 }
 
-bool on_device(const DriftOptions& options, std::size_t units) {
-  return options.backend != "golden" && units > 0 &&
+bool on_device(const DriftOptions& options) {
+  return options.backend != "golden" &&
          choose_backend(options.backend, options.backend_options).backend->name() != "golden";
 }
 
@@ -61,9 +62,15 @@ int jobs_for(int threads, std::size_t units, bool device) {
 /// Takes units until there is none, or one failed.
 class Workers {
  public:
-  Workers(const DriftSweep& sweep, const std::string& folder, const DriftOptions& options,
+  Workers(const DriftSweep& sweep, const std::string& folder, const DriftOptions& options, const UnitRunner& runner,
           std::vector<std::int64_t> todo, std::int64_t done)
-      : sweep_(sweep), units_(sweep.units()), folder_(folder), options_(options), todo_(std::move(todo)), done_(done) {}
+      : sweep_(sweep),
+        units_(sweep.units()),
+        folder_(folder),
+        options_(options),
+        runner_(runner),
+        todo_(std::move(todo)),
+        done_(done) {}
 
   /// On a device units share its memory.
   void run(int jobs, int threads_each, bool device) {
@@ -76,6 +83,8 @@ class Workers {
     for (std::thread& other : others) other.join();
     if (failed_) std::rethrow_exception(failed_);
     share_ = false;
+    again_.insert(again_.end(), todo_.begin() + static_cast<std::ptrdiff_t>(std::min(next_.load(), todo_.size())),
+                  todo_.end());
     next_ = 0, todo_ = std::move(again_), stop_ = false;
     work(threads_each);
     if (failed_) std::rethrow_exception(failed_);
@@ -84,10 +93,12 @@ class Workers {
  private:
   void work(int threads) {
     omp_set_num_threads(threads);
-    for (std::size_t at = next_++; at < todo_.size() && !stop_; at = next_++) {
+    while (!stop_) {
+      const std::size_t at = next_++;
+      if (at >= todo_.size()) return;
       const std::int64_t unit = todo_[at];
       try {
-        const DriftMeasures measures = run_unit(sweep_, units_[static_cast<std::size_t>(unit)], options_, threads);
+        const DriftMeasures measures = runner_.run(units_[static_cast<std::size_t>(unit)], threads);
         const std::lock_guard<std::mutex> lock(one_at_a_time_);
         write_part(sweep_, unit, measures, part_path(folder_, unit));
         if (options_.progress) options_.progress(++done_, total_);
@@ -97,8 +108,8 @@ class Workers {
     }
   }
 
-  /// What fails beside others on a device, for want of memory perhaps, has it for itself when they are done. More failures than
-  /// units that run at once are no matter of room.
+  /// Called where it was caught. What fails beside others on a device, for want of memory perhaps, has it for itself when they
+  /// are done. After more failures than units that run at once nothing more is begun beside others.
   void failed(std::int64_t unit) {
     const std::lock_guard<std::mutex> lock(one_at_a_time_);
     if (share_) {
@@ -106,14 +117,29 @@ class Workers {
       stop_ = stop_ || again_.size() > kOnDevice;
       return;
     }
-    if (!failed_) failed_ = std::current_exception();
+    if (!failed_) failed_ = with_unit(units_[static_cast<std::size_t>(unit)]);
     stop_ = true;
+  }
+
+  /// The exception that is being handled; an Error of ours says of which unit it is.
+  std::exception_ptr with_unit(const DriftUnit& unit) const {
+    try {
+      throw;
+    } catch (const Error& why) {
+      const DriftCell& cell = sweep_.cells[unit.cell];
+      return std::make_exception_ptr(error(sweep_.where, ": cell \"", cell.name, "\", seed ", sweep_.seeds[unit.seed],
+                                           ", layer ", cell.layer_ids[static_cast<std::size_t>(unit.layer)], ": ",
+                                           why.what()));
+    } catch (...) {
+      return std::current_exception();
+    }
   }
 
   const DriftSweep& sweep_;
   const std::vector<DriftUnit> units_;
   const std::string& folder_;
   const DriftOptions& options_;
+  const UnitRunner& runner_;
   std::vector<std::int64_t> todo_, again_;
   std::int64_t done_, total_ = 0;
   std::atomic<std::size_t> next_ = 0;
@@ -132,7 +158,8 @@ std::vector<std::int64_t> missing_units(const DriftSweep& sweep, const std::vect
   return missing;
 }
 
-void run_drift(const DriftSweep& sweep, const std::string& folder, const DriftOptions& options) {
+void run_units(const DriftSweep& sweep, const std::string& folder, const DriftOptions& options,
+               const UnitRunner& runner) {
   GDNSIM_CHECK(options.shards > 0 && options.shard >= 0 && options.shard < options.shards);
   make_folder(folder);
   std::vector<std::int64_t> mine;
@@ -143,9 +170,15 @@ void run_drift(const DriftSweep& sweep, const std::string& folder, const DriftOp
   const auto done = static_cast<std::int64_t>(mine.size() - todo.size());
   require_room(sweep, todo.size(), folder);
   const int asked = options.backend_options.threads, threads = asked > 0 ? asked : omp_get_max_threads();
-  const bool device = on_device(options, todo.size());
+  const bool device = !todo.empty() && runner.on_device();
   const int jobs = jobs_for(threads, todo.size(), device);
-  Workers(sweep, folder, options, std::move(todo), done).run(jobs, std::max(1, threads / jobs), device);
+  Workers(sweep, folder, options, runner, std::move(todo), done).run(jobs, std::max(1, threads / jobs), device);
+}
+
+void run_drift(const DriftSweep& sweep, const std::string& folder, const DriftOptions& options) {
+  run_units(sweep, folder, options,
+            {[&] { return on_device(options); },
+             [&](const DriftUnit& unit, int threads) { return run_unit(sweep, unit, options, threads); }});
 }
 
 void remove_parts(const DriftSweep& sweep, const std::string& folder) {
