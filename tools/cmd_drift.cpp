@@ -5,6 +5,7 @@
 #include "cli.hpp"
 #include "gdnsim/drift.hpp"
 #include "gdnsim/error.hpp"
+#include "gdnsim/regular_file.hpp"
 #include "mpi_ranks.hpp"
 
 namespace gdnsim::tools {
@@ -112,9 +113,7 @@ int drift(Options options) {
     if (here.rank > 0) options.output.quiet = options.output.no_progress = true;
   }
   check_targets(options);
-  std::error_code missing;
-  if (std::filesystem::exists(options.file, missing) && !std::filesystem::is_regular_file(options.file, missing))
-    throw error(options.file, ": expected a regular file");
+  refuse_irregular(options.file);
   if (!is_recipe(options.file)) return show_again(options);
   if (options.result.empty()) throw error("-o: expected the result to write");
   DriftOptions unused;

@@ -175,8 +175,8 @@ void print_result(const FitResult& result, const Options& options, const std::st
   std::cout << "fit " << printable(options.file) << "\nbackend   " << backend << "\n";
   for (const FitPath& path : result.paths) print_path(path);
   print_proof(result);
-  std::cout << "time      " << std::fixed << std::setprecision(1) << result.search_seconds << " s of search"
-            << (result.out_of_time ? ", which its limit ended (--seconds)" : "") << "\n";
+  std::cout << "time      " << std::fixed << std::setprecision(1) << result.search_seconds << " s of search (wall time)"
+            << (result.out_of_time ? ", which its limit of processor time ended (--seconds)" : "") << "\n";
   if (!writes(result, options) && !options.contract.empty())
     std::cout
         << "contract  not written: it does not reproduce every recorded element (--partial writes it all the same)\n";

@@ -7,6 +7,8 @@
 
 #include "cli.hpp"
 #include "gdnsim/block_history.hpp"
+#include "gdnsim/error.hpp"
+#include "gdnsim/pack.hpp"
 
 namespace gdnsim::tools {
 namespace {
@@ -236,6 +238,35 @@ Json look(Input& input, const Slice& asked) {
   return j;
 }
 
+/// A preset's name, or how many fields are others than in the nearest one.
+std::string words_of(const Contract& contract) {
+  std::string nearest;
+  std::size_t fewest = 0;
+  for (const Contract& preset : contract_presets()) {
+    const auto ours = contract_fields(contract), theirs = contract_fields(preset);
+    std::size_t differ = 0;
+    for (std::size_t i = 0; i < ours.size(); ++i) differ += ours[i] != theirs[i];
+    if (nearest.empty() || differ < fewest) nearest = preset.name, fewest = differ;
+  }
+  if (fewest == 0) return nearest;
+  return "custom, " + std::to_string(fewest) + (fewest == 1 ? " field differs from " : " fields differ from ") +
+         nearest;
+}
+
+/// A bundle's contract in a line: its text has one for each of some fifty fields. As it is where it cannot be read.
+std::string bundled_words(const std::string& text) {
+  try {
+    const ContractSet set = contracts_from_text(text, kBundleContract);
+    const std::string decode = words_of(set.decode), mixed = words_of(set.mixed);
+    const bool pair = std::ranges::any_of(contract_presets(), [&](const Contract& preset) {
+      return preset.name == decode && contract_set(decode).mixed.name == mixed;
+    });
+    return pair || decode == mixed ? decode : decode + "; mixed steps: " + mixed;
+  } catch (const Error&) {
+    return text;
+  }
+}
+
 /// The same facts for people: one `key value` line each, groups indented.
 void print(std::ostream& out, const Json& j, const std::string& indent) {
   for (const auto& [key, value] : j.items()) {
@@ -249,6 +280,8 @@ void print(std::ostream& out, const Json& j, const std::string& indent) {
       for (const Json& line : value)
         out << indent << "  " << printable(line.is_string() ? line.get<std::string>() : line["says"].get<std::string>())
             << "\n";
+    } else if (key == kBundleContract && value.is_string()) {
+      out << "  " << printable(bundled_words(value.get<std::string>())) << "\n";
     } else {
       out << "  " << printable(value.is_string() ? value.get<std::string>() : value.dump()) << "\n";
     }

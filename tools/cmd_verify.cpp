@@ -146,11 +146,11 @@ int run(const Options& options) {
 
 void add_verify(CLI::App& root, Job& job) {
   auto options = std::make_shared<Options>();
-  CLI::App* command = root.add_subcommand(
-      "verify",
-      "recompute a log's digests, or read a trace whole: exit 0 whole, 1 corrupted, 2 unreadable or incomplete");
+  CLI::App* command = root.add_subcommand("verify",
+                                          "recompute a log's digests, read a trace or a recipe whole: exit 0 "
+                                          "whole, 1 corrupted, 2 unreadable or incomplete");
   command->footer("Example: gdnsim verify run.log.h5");
-  command->add_option("FILE", options->file, "a log or a trace")->required();
+  command->add_option("FILE", options->file, "a log, a trace or a recipe")->required();
   options->slice.add_to(*command, false);  // the digest of an output is of all rows of a step
   options->output.add_to(*command);
   command->callback([options, &job] { job = [options] { return run(*options); }; });

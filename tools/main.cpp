@@ -5,6 +5,7 @@
 #include <new>
 
 #include "cli.hpp"
+#include "config_place.hpp"
 #include "gdnsim/error.hpp"
 #include "gdnsim/version.hpp"
 #include "mpi_ranks.hpp"
@@ -52,13 +53,16 @@ int run(CLI::App& root, const Job& job, int argc, char** argv) {
     const std::string command = root.get_subcommands().front()->get_name();
     if (command != "replay" && command != "drift") require_alone(command);
     return printed(job());
+  } catch (const CLI::ConfigError& problem) {
+    return fail(config_fault(root, problem));
   } catch (const CLI::ParseError& problem) {
     if (problem.get_exit_code() == 0) return printed(root.exit(problem));  // --help, --version
     if (const auto words = root.remaining(); !words.empty() && root.get_subcommands().empty())
       return fail(words.front() + ": no such command or option" + help_of(root, argc, argv));
-    return fail(problem.what() + help_of(root, argc, argv));
+    return fail(config_place(root, problem.what(), true, argc, argv) + problem.what() + help_of(root, argc, argv));
   } catch (const Error& problem) {
-    return fail(problem.what());
+    const std::string what = problem.what();
+    return fail((what.starts_with("--") ? config_place(root, what, false, argc, argv) : "") + what);
   } catch (const std::filesystem::filesystem_error& problem) {  // a folder that may not be searched, a name too long
     return fail(problem.path1().string() + ": cannot be reached: " + problem.code().message());
   } catch (const std::bad_alloc&) {

@@ -13,6 +13,7 @@
 #include <sstream>
 
 #include "gdnsim/refused.hpp"
+#include "gdnsim/regular_file.hpp"
 
 namespace gdnsim {
 namespace {
@@ -360,11 +361,10 @@ ContractSet load_contracts(const std::string& name_or_file) {
       return contract_set(name_or_file);
     else if (name_or_file.starts_with(preset.name + "+"))
       return {preset, contract_preset(name_or_file.substr(preset.name.size() + 1))};
-  std::error_code none;
-  if (std::filesystem::exists(name_or_file, none) && !std::filesystem::is_regular_file(name_or_file, none))
-    throw error(name_or_file, ": expected a contract file, found something that is not a regular file");
+  refuse_irregular(name_or_file);
   std::ifstream file(name_or_file, std::ios::binary);
   const int failed = errno;
+  std::error_code none;
   const bool is_path =
       name_or_file.find_first_of("./") != std::string::npos || std::filesystem::exists(name_or_file, none);
   if (!file && is_path) throw error(name_or_file, ": expected a contract file: ", std::strerror(failed));

@@ -1,7 +1,6 @@
 // What a file is, before anything is read from it.
 #include <cerrno>
 #include <cstring>
-#include <filesystem>
 #include <fstream>
 #include <string>
 
@@ -10,6 +9,7 @@
 #include "file/trial.hpp"
 #include "gdnsim/error.hpp"
 #include "gdnsim/log.hpp"
+#include "gdnsim/regular_file.hpp"
 
 namespace gdnsim {
 namespace {
@@ -30,9 +30,7 @@ FileKind hdf5_kind(const std::string& path) {
 }  // namespace
 
 FileKind kind_of_file(const std::string& path) {
-  std::error_code missing;
-  if (std::filesystem::exists(path, missing) && !std::filesystem::is_regular_file(path, missing))
-    throw error(path, ": expected a regular file");
+  refuse_irregular(path);
   std::ifstream file(path, std::ios::binary);
   if (!file) throw error(path, ": cannot be opened: ", std::strerror(errno));
   char start[64] = {};

@@ -5,7 +5,7 @@ import dataclasses
 import numpy as np
 import toy_faults as faults
 from cases_blocks import BF16, F32CONV, WIDE, stale_stream
-from explain_case import ABSENT, Case, Want, block_of, everywhere, row_of, unused
+from explain_case import ABSENT, Case, Want, block_of, everywhere, row_of, says, unused
 from toy_engine import Hooks, run_engine
 from toy_faults import BOTH, REC
 from toy_step import Model, f32, to_bf16
@@ -284,6 +284,28 @@ def composed():
     )
 
 
+def switches():
+    """The engine's activation or gate is not the one in /model."""
+    for seed, field, used, wrong in [
+        (171, "activation", "silu", "none"),
+        (172, "activation", "none", "silu"),
+        (173, "norm_gate", "silu", "sigmoid"),
+        (174, "norm_gate", "sigmoid", "silu"),
+    ]:
+
+        def said(_, stream, field=field, wrong=wrong):
+            stream.model = dataclasses.replace(stream.model, **{field: wrong})
+
+        yield Case(
+            f"model-field, {field} {wrong} for {used}",
+            make_stream(seed, dataclasses.replace(Model(), **{field: used}), bias=seed % 2 == 0),
+            None,
+            [everywhere("model-field")],
+            change=said,
+            check=says(f"/model says {field} = {wrong}; the provider computed with {used}"),
+        )
+
+
 def clean():
     for seed, model, taps in [
         (151, Model(), DEFAULT_TAPS),
@@ -321,4 +343,4 @@ def with_inner_taps():
         yield Case(f"{name}, inner taps", s, hooks, [want], taps=DEFAULT_TAPS + INNER_TAPS)
 
 
-GROUPS = [clean, memory, inputs, formulas, index_wraps, repeats, unexplained, too_many, composed, with_inner_taps]
+GROUPS = [clean, memory, inputs, formulas, switches, index_wraps, repeats, unexplained, too_many, composed, with_inner_taps]

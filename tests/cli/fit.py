@@ -73,6 +73,8 @@ def check_file(checks, sample, folder):
     path = os.path.join(folder, "fitted.contract")
     done = checks.ends("fit of a sample", ["fit", sample, "-o", path], 0, "match")
     checks.tap.check("equals preset triton-sm90" in done.out, "it is the preset", done)
+    timed = [line for line in done.out.splitlines() if line.startswith("time ")]
+    checks.tap.check(len(timed) == 1 and timed[0].endswith(" s of search (wall time)"), "which clock its time is by", timed)
     checks.ends("replay under the file", ["replay", sample, "--contract", path], 0, "match")
     with open(path, "rb") as stream:
         before = stream.read()

@@ -122,6 +122,32 @@ def check_layouts(tap, program, folder):
     return None
 
 
+def check_bundle(tap, program, folder):
+    """A bundle's contract by name, or by how far it is from one; the JSON has all of it."""
+    sample = os.path.join(ROOT, "traces", "h200_k64_mixed.h5")
+    shown = {name: program("contracts", "--show", name).out for name in ("golden", "triton-sm90")}
+    custom = shown["golden"].replace("beta = f32", "beta = bf16").replace("name = golden", "name = mine")
+    decode, mixed = shown["triton-sm90"].split("[mixed]")
+    mixed = mixed.replace("update = fma", "update = multiply-add").replace("beta = f32", "beta = bf16").replace("name = triton-sm90-mixed", "name = mine")
+    files = {"custom": custom, "apart": f"{decode}[mixed]{mixed}"}
+    for name, text in files.items():
+        with open(os.path.join(folder, name + ".contract"), "w", encoding="utf-8") as stream:
+            stream.write(text)
+    custom, apart = (os.path.join(folder, name + ".contract") for name in files)
+    for contract, line in [
+        ("golden", "golden"),
+        ("triton-sm90+golden", "triton-sm90; mixed steps: golden"),
+        (custom, "custom, 1 field differs from golden"),
+        (apart, "triton-sm90; mixed steps: custom, 2 fields differ from triton-sm90-mixed"),
+    ]:
+        bundle = os.path.join(folder, "bundle.h5")
+        done = program("pack", sample, "-o", bundle, "--contract", contract, "--steps", "0:2", "--quiet", "--force")
+        text = program("info", bundle).out
+        tap.check(done.code == 0 and f"\n  bundle_contract  {line}\n" in text, f"a bundle's contract: {line}", f"{done}\n{text}")
+        full = info_of(program, bundle)["provenance"]["bundle_contract"]
+        tap.check("beta = " in full and len(full) > 900, "and whole in the JSON", full)
+
+
 def main():
     tap, program = Tap(), Program(sys.argv[2])
     with tempfile.TemporaryDirectory() as folder:
@@ -129,6 +155,7 @@ def main():
         trace, log = check_launches(tap, program, folder)
         check_history(tap, program, trace, log)
         check_layouts(tap, program, folder)
+        check_bundle(tap, program, folder)
     return tap.finish()
 
 

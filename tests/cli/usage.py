@@ -168,6 +168,19 @@ def check_names(checks, trace, folder):
     os.mkfifo(pipe)
     checks.refused("drift of a pipe", ["drift", pipe, "-o", new], pipe, "regular file")
     os.remove(pipe)
+    for name, device in [("drift", ["drift", "/dev/null", "-o", new]), ("info", ["info", "/dev/null"]),
+                         ("a contract", ["replay", trace, "--contract", "/dev/null"])]:
+        checks.refused(f"{name}: a device", device, "/dev/null: expected a regular file")
+
+
+def check_verify(checks, trace, recipe):
+    """Each kind of file that --help names is taken."""
+    tap, program = checks.tap, checks.program
+    text = program("verify", "--help").out
+    tap.check("a log, a trace or a recipe" in text, "verify --help: all three kinds", text)
+    for path, words in ((trace, ": trace, every dataset readable"), (recipe, ": recipe, valid\n")):
+        done = program("verify", path)
+        tap.check(done.code == 0 and path + words in done.out, f"verify{words}", done)
 
 
 def write(path, text):
@@ -205,17 +218,23 @@ def check_config(checks, trace, recipe, folder):
     done = program("--config", path, "info", trace)
     tap.check(done.code == 0, "sections of other commands are no hindrance", done)
     os.remove(log)
-    for name, text, word in [
-        ("an unknown key", "[replay]\nfrobnicate = 1\n", "frobnicate"),
-        ("a key outside the sections", "contract = golden\n", "contract"),
-        ("an unknown section", "[frobnicate]\nx = 1\n", "frobnicate"),
-        ("a line that is no setting", "[replay]\nfrobnicate\n", "frobnicate"),
-        ("a bad value", "[replay]\nmode = banana\n", "banana"),
-        ("a bad flag", "[replay]\nquiet = banana\n", "banana"),
-        ("a value out of range", "[replay]\nthreads = 0\n", "threads"),
-        ("an unknown key of another command", "[run]\nfrobnicate = 1\n", "frobnicate"),
+    for name, text, line, word in [
+        ("an unknown key", "[replay]\nfrobnicate = 1\n", 2, "replay.frobnicate: no such option"),
+        ("a key outside the sections", "contract = golden\n", 1, "contract: no such option"),
+        ("an unknown section", "\n[frobnicate]\nx = 1\n", 2, "frobnicate: no such command"),
+        ("a line that is no setting", "[replay]\nfrobnicate\n", 2, "frobnicate"),
+        ("a bad value", "[run]\nlayers = 1\n[replay]\nmode = banana\n", 4, "banana"),
+        ("a bad flag", "[replay]\n# said twice\n\nquiet = banana\n", 4, "banana"),
+        ("a value out of range", "[replay]\nthreads = 0\n", 2, "threads"),
+        ("a value that the command refuses", "[run]\nsteps = '0:2'\n[replay]\nsteps = 'banana'\n", 4, "--steps"),
+        ("a value of another command", "[run]\nquiet = true\nlayers = [1,\n2]\n[replay]\nsteps = '0:2'\n", 3, "--layers"),
+        ("an unknown key of another command", "[run]\nfrobnicate = 1\n", 2, "run.frobnicate: no such option"),
     ]:
-        checks.refused(f"--config: {name}", ["--config", write(path, text), "replay", trace], word)
+        checks.refused(f"--config: {name}", ["--config", write(path, text), "replay", trace], f"{path}: line {line}: ", word)
+    write(path, "[replay]\nmode = local\nsteps = 0:2\n")
+    for name, words in (("mode", ["--mode", "banana"]), ("steps", ["--steps=banana"])):
+        done = checks.refused(f"--config: the command line's own {name}", ["--config", path, "replay", trace, *words], "banana")
+        tap.check(path not in done.err, "is not said to be the file's", done)
     os.remove(path)
     checks.refused("--config: a missing file is named", ["--config", path, "replay", trace], path)
 
@@ -233,6 +252,7 @@ def main():
         check_values(checks, trace, recipe, folder)
         check_files(checks, trace, recipe, folder)
         check_names(checks, trace, folder)
+        check_verify(checks, trace, recipe)
         check_config(checks, trace, recipe, folder)
         tap.check(contents(folder) == before, "none of these wrote or changed a file", f"{before}\n{contents(folder)}")
     return tap.finish()

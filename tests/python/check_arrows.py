@@ -1,5 +1,5 @@
 #!/usr/bin/env python3
-"""Checks who includes whom, and that no tracked file names a place outside the repository.
+"""Checks who includes whom, that no tracked file names a place outside the repository, and no script a module of Python's own.
 
     check_arrows.py ROOT     checks the repository, then itself: planted violations must be found
 """
@@ -14,7 +14,7 @@ sys.path.insert(0, os.path.join(os.path.dirname(os.path.abspath(__file__)), ".."
 from tap import Tap  # noqa: E402
 
 # The lower layers of src/core and of the public headers, bottom up; every header not named here is in the top one (trace, stream, pool, log, backend, ...).
-LAYERS = [{"version", "error", "refused", "types", "clones", "source_place"}, {"contract", "arith", "order", "digest"}]
+LAYERS = [{"version", "error", "refused", "types", "clones", "source_place", "regular_file"}, {"contract", "arith", "order", "digest"}]
 # The rooms of src, bottom up: a file includes private headers of its own room and of those in front of it.
 ROOMS = ["core", "file", "log", "synth", "trace", "replay", "report", "fit", "explain", "check", "drift"]
 # A package and the only places that may include it.
@@ -166,10 +166,19 @@ def outside_problems(root, names):
                     yield f"{name}:{number}: names a place outside the repository: {line.strip()[:100]}"
 
 
+def shadow_problems(_, names):
+    """Scripts of one folder see each other first: one named html.py is what the standard library's own modules import."""
+    for name in names:
+        stem, ending = os.path.splitext(os.path.basename(name))
+        if ending == ".py" and stem in sys.stdlib_module_names:
+            yield f"{name}: has the name of a module of the standard library"
+
+
 CHECKS = [
     ("includes follow the layers", include_problems),
     ("public headers have no include cycle", cycle_problems),
     ("no file names a place outside the repository", outside_problems),
+    ("no script stands before a module of the standard library", shadow_problems),
 ]
 
 # (what is planted, file, its text, which check must find it)
@@ -197,6 +206,7 @@ PLANTED = [
     ("the outside folder", "tests/unit/trace_test.cpp", 'auto dir = "../sha' 'red/traces";\n', 2),
     ("the outside folder named alone", "tools/test", "cd ../sha" "red\n", 2),
     ("the outside folder without dots", "docs/index.md", "from sha" "red/traces\n", 2),
+    ("a script like a module of Python's", "tests/cli/bisect.py", "", 3),
 ]
 CLEAN = {
     "src/include/gdnsim/types.hpp": "#include <vector>\n",

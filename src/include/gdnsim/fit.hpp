@@ -16,7 +16,7 @@ namespace gdnsim {
 
 struct FitOptions {
   Slice slice;
-  double seconds = 45;  // for the search; the replay that proves it comes on top
+  double seconds = 45;  // processor time, for the search; the replay that proves it comes on top
   std::function<void(const std::string& stage)> progress;
 };
 
@@ -72,7 +72,7 @@ struct FitResult {
   ReplayResult proof;            // the whole slice under `contracts`
   std::vector<int> holds;        // when the proof diverged: layers (positions) that match all the same
   std::vector<FitLayer> layers;  // and other contracts for the first few of the rest
-  double search_seconds = 0;
+  double search_seconds = 0;     // wall time, without the replay that proves it
   bool out_of_time = false;
 };
 

@@ -1,7 +1,7 @@
 #!/usr/bin/env python3
 """The page of --html in a real browser: it loads cleanly, fetches nothing, shows the report's numbers and runs no one's text.
 
-html.py ROOT PROGRAM
+html_report.py ROOT PROGRAM
 """
 
 import json
