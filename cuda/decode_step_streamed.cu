@@ -17,8 +17,25 @@ constexpr int K = 128;
 
 // ---- q, k, v, decay, beta ----
 
-constexpr int kPrepareWarps = 4;  // of a block
-constexpr int kQuad = 4;          // channels of a thread
+constexpr int kPrepareWarps = 4;   // of a block at most
+constexpr int kQuad = 4;           // channels of a thread
+constexpr std::int64_t kFew = 16;  // rows
+
+/// Warps of a block. golden's take long and unevenly: smaller blocks, which are gone sooner, make a step of 64 rows 1 %
+/// shorter. With up to 16 rows, and from 256 on, they are no better, nor under Triton, where their number costs 1 %.
+int prepare_warps(const FusedView& f) {
+  return f.golden && f.windows_stay && f.step.shape.rows > kFew ? kPrepareWarps / 2 : kPrepareWarps;
+}
+
+// How q and k wait for the recurrence. golden: normed and scaled, as f32, for its division takes too long to be done again by
+// every block. Triton: the conv's own words, half as many bytes, and a factor for each head, which costs next to nothing.
+
+/// Triton's words of q's and k's heads, [2H, K] of a row, in the place of q.
+__device__ std::uint16_t* keys_of(const StepView& s, std::int64_t row) {
+  return reinterpret_cast<std::uint16_t*>(s.out.q) + row * 2 * s.shape.H * K;
+}
+/// Their factors, [2H] of a row, in the place of k.
+__device__ float* factors_of(const StepView& s, std::int64_t row) { return s.out.k + row * 2 * s.shape.H; }
 
 /// Where v waits for the recurrence, as bf16: in conv_out when somebody wants that, else in u.
 __device__ std::uint16_t* values_of(const StepView& s, std::int64_t row) {
@@ -37,6 +54,23 @@ struct StayingConv : QuadConv {
     for (int j = 0; j < kTaps - 1; ++j) store_staying(pool(s, block, j, at), column[j + 1], staying_policy());
   }
 };
+
+/// One warp: what the conv gave for a head of q or, from part H on, of k.
+template <Book book>
+__device__ void make_head(const FusedView& f, std::int64_t row, int part, uint2 words) {
+  const StepView& s = f.step;
+  float x[kQuad] = {bf16_low(words.x), bf16_high(words.x), bf16_low(words.y), bf16_high(words.y)};
+  if constexpr (book == Book::golden) {
+    const bool is_q = part < s.shape.H;
+    norm_head<book>(s, f.mixed, is_q, x);
+    float* to = (is_q ? s.out.q : s.out.k) + (row * s.shape.H + (is_q ? part : part - s.shape.H)) * K;
+    store_staying(reinterpret_cast<uint4*>(to) + lane_id(), pack<DType::f32>(x), staying_policy());
+  } else {
+    store_staying(reinterpret_cast<uint2*>(keys_of(s, row) + part * K) + lane_id(), words, staying_policy());
+    const float factor = head_factor(s, f.mixed, x);
+    if (lane_id() == 0) factors_of(s, row)[part] = factor;
+  }
+}
 
 /// One warp: 128 channels of the conv, a head of q or k or as much of v.
 template <Book book, class Conv>
@@ -63,12 +97,7 @@ __device__ void make_channels(const FusedView& f, std::int64_t row, int part) {
       store_staying(reinterpret_cast<uint2*>(values_of(s, row) + (at - first_value)), out, staying_policy());
     return;
   }
-  if (block < 0) return;
-  const bool is_q = part < s.shape.H;
-  float x[kQuad] = {bf16_low(out.x), bf16_high(out.x), bf16_low(out.y), bf16_high(out.y)};
-  norm_head<book>(s, f.mixed, is_q, x);
-  float* to = (is_q ? s.out.q : s.out.k) + (row * s.shape.H + (is_q ? part : part - s.shape.H)) * K;
-  store_staying(reinterpret_cast<uint4*>(to) + lane_id(), pack<DType::f32>(x), staying_policy());
+  if (block >= 0) make_head<book>(f, row, part, out);
 }
 
 /// One warp: decay and beta of 32 value heads.
@@ -95,7 +124,7 @@ __host__ __device__ constexpr int all_parts(const Shape& shape) {
 /// The next grid may begin when the last blocks of this one know that the grid before has ended: so it may read the pool.
 template <Book book, class Conv>
 __global__ void __launch_bounds__(kPrepareWarps* kWarp) streamed_prepare_kernel(const __grid_constant__ FusedView f) {
-  const int part = static_cast<int>(blockIdx.x * kPrepareWarps + threadIdx.x / kWarp),
+  const int part = static_cast<int>((blockIdx.x * blockDim.x + threadIdx.x) / kWarp),
             channels = channel_parts(f.step.shape);
   const std::int64_t row = blockIdx.y;
   if (part >= all_parts(f.step.shape)) return;
@@ -122,7 +151,17 @@ struct Tile {
 #pragma unroll
       for (int r = 0; r < kRows; ++r) to[set][r] = __ldcg(words + (set * kRows + r) * kStride);
   }
-  static __device__ void load_key(const float* key, float (&to)[L::kEach]) {
+  /// This lane's elements of q's or k's head h.
+  static __device__ void load_key(const StepView& s, std::int64_t row, int h, bool is_q, float (&to)[L::kEach]) {
+    if constexpr (book == Book::golden)
+      load_normed((is_q ? s.out.q : s.out.k) + (row * s.shape.H + h) * K, to);
+    else
+      load_words_of_key(s, row, is_q ? h : s.shape.H + h, to);
+    if (book != Book::golden && is_q)
+#pragma unroll
+      for (int i = 0; i < L::kEach; ++i) to[i] = __fmul_rn(s.shape.scale, to[i]);
+  }
+  static __device__ void load_normed(const float* key, float (&to)[L::kEach]) {
 #pragma unroll
     for (int i = 0; i < L::kEach / 4; ++i) {
       float quad[4];
@@ -130,6 +169,18 @@ struct Tile {
 #pragma unroll
       for (int j = 0; j < 4; ++j) to[4 * i + j] = quad[j];
     }
+  }
+  static __device__ void load_words_of_key(const StepView& s, std::int64_t row, int head, float (&to)[L::kEach]) {
+    const std::uint16_t* from = keys_of(s, row) + head * K + L::element(0);
+    if constexpr (L::kEach == 8) {
+      unpack<DType::bf16>(load_staying(reinterpret_cast<const uint4*>(from), staying_policy()), to);
+    } else {
+      const uint2 words = load_staying(reinterpret_cast<const uint2*>(from), staying_policy());
+      to[0] = bf16_low(words.x), to[1] = bf16_high(words.x), to[2] = bf16_low(words.y), to[3] = bf16_high(words.y);
+    }
+    const float factor = factors_of(s, row)[head];
+#pragma unroll
+    for (int i = 0; i < L::kEach; ++i) to[i] = __fmul_rn(factor, to[i]);
   }
   /// The row, within a set, whose sums this lane has.
   static __device__ int row_of(int set) {
@@ -164,8 +215,13 @@ constexpr int kBlocks = type == DType::f32&& book == Book::triton    ? 24
                         : type == DType::bf16&& book == Book::golden ? 16
                                                                      : 20;
 
-template <Book book, DType type>
-__global__ void __launch_bounds__(Tile<book, type>::kWarps* kWarp, kBlocks<book, type>)
+/// Three more for Triton's bf16 state, held to fewer registers, make a step of 1,024 rows 0.4 % shorter and one of 16 rows 4 %
+/// longer.
+constexpr int kMostBlocks = 23;
+constexpr std::int64_t kMany = 512;  // rows
+
+template <Book book, DType type, int blocks>
+__global__ void __launch_bounds__(Tile<book, type>::kWarps* kWarp, blocks)
     streamed_kernel(const __grid_constant__ FusedView f) {
   using T = Tile<book, type>;
   using L = typename T::L;
@@ -184,12 +240,11 @@ __global__ void __launch_bounds__(Tile<book, type>::kWarps* kWarp, kBlocks<book,
   if (block >= 0) T::load(words, mine);  // the grid before does not touch it, and the one before that has ended
   wait_for_previous_grid();
 
-  const std::int64_t key = (row * s.shape.H + h) * K;
   const std::uint16_t* values = values_of(s, row) + hv * s.shape.V + first;
   auto* core_out = static_cast<std::uint16_t*>(s.out.core_out) + head * s.shape.V + first;
   float k[L::kEach], q[L::kEach], decay = 0, beta = 0;
   if (block >= 0) {
-    T::load_key(s.out.k + key, k), T::load_key(s.out.q + key, q);
+    T::load_key(s, row, h, false, k), T::load_key(s, row, h, true, q);
     decay = s.out.decay[head], beta = s.out.beta[head];
   }
 #pragma unroll
@@ -204,32 +259,35 @@ __global__ void __launch_bounds__(Tile<book, type>::kWarps* kWarp, kBlocks<book,
 
 // ---- launching ----
 
-template <Book book, DType type>
+template <Book book, DType type, int blocks = kBlocks<book, type>>
 void launch_recurrence(FusedView f) {
   using T = Tile<book, type>;
   const Shape& shape = f.step.shape;
   const auto tiles = static_cast<unsigned>(shape.V / (T::kWarps * T::kTile));
   f.sharing = shape.HV / shape.H, f.tile_bits = std::countr_zero(tiles);
   const dim3 grid(tiles * static_cast<unsigned>(f.sharing), shape.H, static_cast<unsigned>(shape.rows));
-  launch_early(+streamed_kernel<book, type>, grid, T::kWarps * kWarp, 0, f.step.stream, f);
+  launch_early(+streamed_kernel<book, type, blocks>, grid, T::kWarps * kWarp, 0, f.step.stream, f);
 }
 
 template <Book book>
 void launch_prepare(const FusedView& f) {
   const Shape& shape = f.step.shape;
-  const dim3 grid((all_parts(shape) + kPrepareWarps - 1) / kPrepareWarps, static_cast<unsigned>(shape.rows));
+  const int warps = prepare_warps(f);
+  const dim3 grid((all_parts(shape) + warps - 1) / warps, static_cast<unsigned>(shape.rows));
   const auto kernel = shape.conv_type == DType::f32 ? streamed_prepare_kernel<book, AnyConv<DType::f32>>
                       : shape.W != QuadConv::kTaps  ? streamed_prepare_kernel<book, AnyConv<DType::bf16>>
                       : f.windows_stay              ? streamed_prepare_kernel<book, StayingConv>
                                                     : streamed_prepare_kernel<book, QuadConv>;
-  launch_early(kernel, grid, kPrepareWarps * kWarp, 0, f.step.stream, f);
+  launch_early(kernel, grid, warps * kWarp, 0, f.step.stream, f);
 }
 
 template <Book book>
 void launch_both(const FusedView& f) {
   launch_prepare<book>(f);
-  f.step.shape.state_type == DType::f32 ? launch_recurrence<book, DType::f32>(f)
-                                        : launch_recurrence<book, DType::bf16>(f);
+  if (f.step.shape.state_type == DType::f32) return launch_recurrence<book, DType::f32>(f);
+  if constexpr (book == Book::triton)
+    if (f.step.shape.rows >= kMany) return launch_recurrence<book, DType::bf16, kMostBlocks>(f);
+  launch_recurrence<book, DType::bf16>(f);
 }
 
 }  // namespace

@@ -31,8 +31,8 @@ void cut_heads(FusedView& view, int multiprocessors, int tile = 0);
 std::int64_t staying_heads(const Shape& shape, std::size_t cache_bytes);
 void launch_fused(const FusedView& view);
 
-/// Two launches (decode_step_streamed.cu), for what `streams` says; q, k, u (which holds v), decay and beta
-/// of the step's outputs are written over.
+/// Two launches (decode_step_streamed.cu), for what `streams` says; q, k, u (which hold what waits for the second), decay and
+/// beta of the step's outputs are written over.
 bool streams(const Shape& shape, int major);
 inline constexpr std::int64_t kMostStreamed = 65535;  // rows: a grid has no more
 /// The step's conv windows are at most an eighth of a cache of that many bytes.

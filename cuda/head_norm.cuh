@@ -58,23 +58,37 @@ __device__ inline float fused_squares(const float (&x)[N]) {
   return vector_sum<N>(warp);
 }
 
+/// What a head of q or k is divided by, under the mixed contract multiplied by; all lanes get it.
+template <Book book, int N>
+__device__ inline float head_root(bool mixed, const float (&x)[N]) {
+  float sum;
+  if constexpr (book == Book::golden)
+    sum = chunked_squares(x);
+  else
+    sum = mixed ? fused_squares(x) : lane_squares(x);
+  const float under_root = __fadd_rn(sum, 1e-6f);
+  return mixed ? rsqrt_approx_ftz(under_root) : root(rules_in<book>(), under_root);
+}
+
 /// One head of q or k, N consecutive elements a lane. q is scaled, k never.
 template <Book book, int N>
 __device__ inline void norm_head(const StepView& s, bool mixed, bool is_q, float (&x)[N]) {
-  constexpr Rules rules = rules_in<book>();
   if (s.shape.qk_l2norm) {
-    float sum;
-    if constexpr (book == Book::golden)
-      sum = chunked_squares(x);
-    else
-      sum = mixed ? fused_squares(x) : lane_squares(x);
-    const float under_root = __fadd_rn(sum, 1e-6f);
-    const float by = mixed ? rsqrt_approx_ftz(under_root) : root(rules, under_root);
+    const float by = head_root<book>(mixed, x);
 #pragma unroll
-    for (int i = 0; i < N; ++i) x[i] = mixed ? __fmul_rn(by, x[i]) : divide(rules, x[i], by);
+    for (int i = 0; i < N; ++i) x[i] = mixed ? __fmul_rn(by, x[i]) : divide(rules_in<book>(), x[i], by);
   }
 #pragma unroll
   for (int i = 0; i < N; ++i) x[i] = is_q ? __fmul_rn(s.shape.scale, x[i]) : x[i];
+}
+
+/// Triton's norm as one factor of a head: its div.full is a product with rcp, for the root of a sum with 1e-6 in it is neither
+/// tiny nor huge, or is infinite or NaN, where the product is the same too (rule S6). q's scale comes after it.
+template <int N>
+__device__ inline float head_factor(const StepView& s, bool mixed, const float (&x)[N]) {
+  if (!s.shape.qk_l2norm) return 1.0f;
+  const float by = head_root<Book::triton>(mixed, x);
+  return mixed ? by : rcp_approx_ftz(by);
 }
 
 /// decay of a value head (rule A2.4). Out of line, as beta: one thread a head needs them, and golden's functions are long.
