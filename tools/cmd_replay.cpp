@@ -98,7 +98,7 @@ int run(Options options) {
   if (!first) return exit_code(result.verdict);
   Report report = report_of(result);
   if (report.verdict == Verdict::diverged)
-    if (auto noise = not_repeatable(input.stream(), recording, result.slice))
+    if (auto noise = not_repeatable(input.stream(), recording, result.slice, false))
       report.mechanisms.push_back(std::move(*noise));
   if (input.trace)
     for (std::string& line : trace_warnings(*input.trace)) report.notes.push_back(std::move(line));

@@ -239,6 +239,7 @@ Json to_json(const TraceCheck& check, const std::string& path) {
           {"repeats", r.repeats},
           {"same_launch", r.same_batch},
           {"other_launch", check.in_other_batches()},
+          {"other_z", r.other_z},
           {"snapshots", r.snapshots},
           {"compared", r.compared},
           {"differing", r.differing},
@@ -253,6 +254,7 @@ std::string check_text(const TraceCheck& check, const std::string& path) {
        << " rows were given the same again, in the same launch\nL1: " << check.in_other_batches()
        << " rows were given the same again, in another launch: other rows around them, another "
        << "place, block or size\n";
+  if (r.other_z > 0) text << r.other_z << " of those had another z: all but the norm was compared\n";
   if (r.snapshots > 0) text << r.snapshots << " states recorded after both were compared as well\n";
   if (r.forgotten > 0) text << "some repeats may not have been found: " << r.forgotten << " rows left the window\n";
   if (r.repeats == 0)

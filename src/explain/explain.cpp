@@ -337,7 +337,8 @@ Explanation explain(Stream& stream, Recording& recording, Backend& backend, cons
   if (options.progress) options.progress("replay");
   result.replay = replay(stream, recording, backend, replay_options);
   const Slice slice = result.replay.slice;
-  if (auto noise = not_repeatable(stream, recording, slice)) result.mechanisms.push_back(std::move(*noise));
+  const bool reproduced = result.replay.verdict == Verdict::match;
+  if (auto noise = not_repeatable(stream, recording, slice, reproduced)) result.mechanisms.push_back(std::move(*noise));
   for (int layer : slice.layers) {
     const Bench bench{stream, recording,        backend,         result.replay.contract.contracts,
                       layer,  slice.first_step, slice.last_step, slice.pick};

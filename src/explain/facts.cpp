@@ -349,9 +349,9 @@ Mechanism pattern_of(const Scene& scene, bool out_of_time) {
 
 namespace gdnsim {
 
-std::optional<Mechanism> not_repeatable(Stream& stream, Recording& recording, const Slice& slice) {
+std::optional<Mechanism> not_repeatable(Stream& stream, Recording& recording, const Slice& slice, bool reproduced) {
   const RepeatCheck check = check_repeats(stream, recording, slice);
-  if (!check.first) return std::nullopt;
+  if (!check.first || (reproduced && !check.first->same_batch)) return std::nullopt;
   const Repeat& repeat = *check.first;
   std::ostringstream says, evidence;
   says << explaining::place_text(repeat.first) << " and " << explaining::place_text(repeat.second)
@@ -363,7 +363,7 @@ std::optional<Mechanism> not_repeatable(Stream& stream, Recording& recording, co
            << " elements differ; "
            << (repeat.same_batch
                    ? "the launches were the same too, so this is noise: no comparison with it can blame anything"
-                   : "the rows around them differ, so the result may depend on the batch");
+                   : "rows, places or a prefill's tokens may differ, so the result may depend on the batch");
   return Mechanism{"not-repeatable",
                    {repeat.second.step, repeat.second.step, repeat.layer, repeat.second.row, repeat.second.block, -1},
                    says.str(),

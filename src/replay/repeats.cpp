@@ -48,7 +48,7 @@ class Window {
   std::deque<Digest128> order_;
 };
 
-/// A row's history with this step, without and with z, and with everything else in the launch.
+/// A row's history with this step, without and with z, and with everything else in the launch. Only the norm reads z.
 struct RowKeys {
   bool known = false;  // active, and its block's start is shared with another
   Digest128 values{}, values_z{}, launches{};
@@ -94,7 +94,7 @@ class LayerCheck {
         layer_(layer),
         from_zero_(dynamic_cast<Log*>(&recording) != nullptr),
         histories_(stream, loads, layer, from_zero_),
-        rows_(2 * window),
+        rows_(3 * window),
         states_(2 * window),
         earlier_(recording, layer),
         later_(recording, layer),
@@ -150,7 +150,7 @@ class LayerCheck {
     const Digest128 launch = {static_cast<std::uint64_t>(plan.path) + 256u * static_cast<unsigned>(plan.draft),
                               static_cast<std::uint64_t>(rows)};
     keys_.assign(static_cast<std::size_t>(rows), {});
-    Digest128 batch = {static_cast<std::uint64_t>(plan.present), 0};
+    Digest128 batch = joined({launch, beside_rows(plan)});
     for (int row = 0; row < rows; ++row) {
       RowKeys& keys = keys_[static_cast<std::size_t>(row)];
       const std::int32_t block = plan.block[static_cast<std::size_t>(row)];
@@ -166,6 +166,15 @@ class LayerCheck {
     }
     for (std::size_t row = 0; row < keys_.size(); ++row)
       if (keys_[row].known) keys_[row].launches = joined({histories_.of(plan.block[row]).launches, batch, {row, 2}});
+  }
+
+  /// What was in the launch but for its rows. Of a mixed step whose tokens are not known nobody knows how long a prefill was:
+  /// it is no other step's launch (rule N4 sums by how many tokens there are).
+  static Digest128 beside_rows(const StepPlan& plan) {
+    const auto present = static_cast<std::uint64_t>(plan.present);
+    if (plan.path == Path::mixed && plan.launch_tokens == 0)
+      return joined({{present, 0}, {static_cast<std::uint64_t>(plan.step), 3}});
+    return {present, static_cast<std::uint64_t>(plan.launch_tokens)};
   }
 
   void advance(const StepPlan& plan) {
@@ -193,10 +202,18 @@ class LayerCheck {
       if (!keys.known) continue;
       const RepeatPlace place{plan.step, row, plan.block[static_cast<std::size_t>(row)]};
       const Met met = meet(rows_, keys.launches, keys.values_z);
-      if (met.earlier != nullptr && pick_.row(plan, row)) compare_taps({*met.earlier, met.same_batch}, place);
-      const bool left = rows_.add(keys.values_z, {place});
+      const Seen* before_norm = met.earlier != nullptr ? nullptr : rows_.find(keys.values);
+      if (met.earlier != nullptr && pick_.row(plan, row)) compare_taps({*met.earlier, met.same_batch}, place, kTaps);
+      if (before_norm != nullptr && pick_.row(plan, row)) compare_other_z(*before_norm, place);
+      bool left = rows_.add(keys.values, {place});
+      left |= rows_.add(keys.values_z, {place});
       result_.forgotten += rows_.add(keys.launches, {place}) || left;
     }
+  }
+
+  void compare_other_z(const Seen& earlier, const RepeatPlace& place) {
+    ++result_.other_z;
+    compare_taps({earlier, false}, place, static_cast<std::size_t>(Tap::rstd));
   }
 
   struct Earlier {
@@ -204,11 +221,12 @@ class LayerCheck {
     bool same_batch;
   };
 
-  void compare_taps(const Earlier& earlier, const RepeatPlace& place) {
+  /// The taps before number `end`.
+  void compare_taps(const Earlier& earlier, const RepeatPlace& place, std::size_t end) {
     ++result_.repeats;
     result_.same_batch += earlier.same_batch;
     const TapSet taps = recording_.taps(layer_);
-    for (std::size_t t = 0; t < kTaps; ++t) {
+    for (std::size_t t = 0; t < end; ++t) {
       const Tap tap = static_cast<Tap>(t);
       if (taps.has(tap)) compare(tap, earlier, place, earlier_.row(tap, earlier.seen.place), later_.row(tap, place));
     }

@@ -1,10 +1,12 @@
 #!/usr/bin/env python3
-"""gdnsim check FILE on random streams that are told twice: the second time in other rows and blocks, behind the first. It finds as many
-rows that were given the same as a dictionary of histories does, nothing differs, and a bit that is changed in one of them is named.
+"""gdnsim check FILE on random streams that are told twice: the second time in other blocks, mostly in other rows, now and then with
+another z or beside a prefill of another length, behind the first. It finds as many rows that were given the same as a dictionary of
+histories does, in the same launch or in another; nothing differs; and a bit that is changed in one of them is named.
 
     check_random.py ROOT GDNSIM [FIRST:LAST]      seeds, by default a few
 """
 
+import dataclasses
 import hashlib
 import json
 import os
@@ -14,10 +16,11 @@ import tempfile
 
 sys.path.insert(0, os.path.join(os.path.dirname(os.path.abspath(__file__)), "..", "support"))
 import needs_h5py  # noqa: E402, F401
+import h5py  # noqa: E402
 import numpy as np  # noqa: E402
 from pool_model import TAPS, PoolModel, write_trace  # noqa: E402
 from program import Program  # noqa: E402
-from random_stream import ALLOCATE, COPY, FREE, LOAD, OPAQUE, ZERO, Plan, RandomStream  # noqa: E402
+from random_stream import ALLOCATE, COPY, FREE, LOAD, MIXED, OPAQUE, ZERO, Plan, RandomStream  # noqa: E402
 from tap import Tap  # noqa: E402
 
 OTHER = 1000  # added to the sequences of the second time
@@ -67,28 +70,58 @@ def told_twice(seed):
     again = [(t + steps, layer, block(to), kind, block(source) if kind == COPY else source, sequence + OTHER * (sequence >= 0), why)
              for t, layer, to, kind, source, sequence, why in events]
     stream.events = events + [(steps, -1, one, FREE, -1, -1, 0) for one in owned(events)] + again
-    plans, orders = [], []
+    plans, orders, same_rows = [], [], rng.random() < 0.5
     for first, last in launches(stream.plans):
         order, present = np.arange(stream.rows), min(plan.present for plan in stream.plans[first:last])
-        order[:present] = rng.permutation(present)
+        if not same_rows:
+            order[:present] = rng.permutation(present)
         plans += [plan_again(plan, order, block, model) for plan in stream.plans[first:last]]
         orders += [order] * (last - first)
     stream.plans += plans
     for inputs in stream.inputs:
         for name, values in inputs.items():
             inputs[name] = np.concatenate([values, np.stack([values[t][order] for t, order in enumerate(orders)])])
+        for row in np.ndindex(steps, stream.rows) if rng.random() < 0.5 else ():
+            if rng.random() < 0.1:
+                inputs["z"][steps + row[0], row[1]] *= -1
     return stream
+
+
+def tokens_of_launches(stream, rng):
+    """/steps/launch_tokens, 0: not known. Mostly the same the second time."""
+    active = [sum(not stream.model.inactive(one, row, plan.present) for row, one in enumerate(plan.index)) for plan in stream.plans]
+    tokens = [int(rng.choice([0, count, count + 1, count + 3000])) for count in active]
+    half = len(tokens) // 2
+    return np.array(tokens[:half] + [a if rng.random() < 0.9 else b for a, b in zip(tokens, tokens[half:])], np.int32)
 
 
 def digest(*parts):
     return hashlib.md5(repr(parts).encode()).hexdigest()
 
 
-class Repeats:
-    """(step, layer, row, earlier (step, row)) of every row that was given what another was, by a dictionary of histories."""
+@dataclasses.dataclass
+class Repeat:
+    """A row that was given what an earlier one was. Places are (step, row)."""
 
-    def __init__(self, stream):
-        self.stream, self.found = stream, []
+    layer: int
+    place: tuple
+    earlier: tuple
+    earlier_state: tuple  # the first that ends in the same state, whatever its z
+    same_launch: bool
+    other_z: bool
+
+    def answers(self, place, of_state):
+        """What check says first of a bit changed at `place`, as far as this repeat sees it; None where it does not."""
+        earlier = self.earlier_state if of_state else self.earlier
+        return (not self.same_launch, self.place, earlier) if place in (self.place, earlier) else None
+
+
+class Repeats:
+    """Every row that was given what another was, by a dictionary of histories: of what went into a block, and of all that was in the
+    launches since."""
+
+    def __init__(self, stream, tokens):
+        self.stream, self.tokens, self.found = stream, tokens, []
         for layer in range(stream.layers):
             self.layer, self.histories, self.seen = layer, {}, {}
             for t, plan in enumerate(stream.plans):
@@ -98,33 +131,48 @@ class Repeats:
 
     def event(self, block, kind, source):
         if kind == ZERO:
-            self.histories[block] = "zeros"
+            self.histories[block] = ("zeros", "zeros")
         elif kind == LOAD:
             states = self.stream.loads[source]
-            self.histories[block] = digest(*(one.tobytes() for one in states)) if any(one.any() for one in states) else "zeros"
+            root = digest(*(one.tobytes() for one in states)) if any(one.any() for one in states) else "zeros"
+            self.histories[block] = (root, root)
         elif kind == COPY:
             self.histories[block] = self.of(source)
 
     def of(self, block):
         """A block that nothing has filled holds what nobody knows, the same again where it is copied."""
-        return self.histories.setdefault(block, f"as block {block} was")
+        return self.histories.setdefault(block, (f"as block {block} was",) * 2)
 
     def step(self, t, plan):
-        inputs, after = self.stream.inputs[self.layer], {}
+        starts = {}  # row: history
         for row, block in enumerate(plan.index):
-            if self.stream.model.inactive(block, row, plan.present):
-                continue
-            moves = plan.source is not None and plan.source[row] >= 0
-            history = self.of(int(plan.source[row] if moves else block))
-            after[int(block)] = digest("lost", t, row)
-            if plan.path == OPAQUE:
-                continue
-            key = digest(history, plan.path, plan.draft, *(inputs[name][t, row].tobytes() for name in ("x", "a", "b")))
-            after[int(block)], whole = key, digest(key, inputs["z"][t, row].tobytes())
-            if whole in self.seen:
-                self.found.append((t, self.layer, row, self.seen[whole]))
-            self.seen.setdefault(whole, (t, row))
+            if not self.stream.model.inactive(block, row, plan.present):
+                moves = plan.source is not None and plan.source[row] >= 0
+                starts[row] = self.of(int(plan.source[row] if moves else block))
+        if plan.path == OPAQUE:
+            return {int(plan.index[row]): (digest("lost", t, row),) * 2 for row in starts}
+        return self.rows(t, plan, starts)
+
+    def rows(self, t, plan, starts):
+        inputs, words = self.stream.inputs[self.layer], {}
+        for row, (values, _) in starts.items():
+            key = digest(values, plan.path, plan.draft, *(inputs[name][t, row].tobytes() for name in ("x", "a", "b")))
+            words[row] = key, digest(key, inputs["z"][t, row].tobytes())
+        unknown = t if plan.path == MIXED and self.tokens[t] == 0 else -1
+        batch = digest(plan.path, plan.draft, plan.present, self.tokens[t], unknown, sorted((row, z) for row, (_, z) in words.items()))
+        after = {}
+        for row, (key, with_z) in words.items():
+            launches = digest(starts[row][1], batch, row)
+            self.meet((t, row), key, with_z, launches)
+            after[int(plan.index[row])] = key, launches
         return after
+
+    def meet(self, place, key, with_z, launches):
+        same, whole, state = (self.seen.get(one) for one in (launches, with_z, key))
+        if state is not None:
+            self.found.append(Repeat(self.layer, place, same or whole or state, same or state, same is not None, not (same or whole)))
+        for one in (key, with_z, launches):
+            self.seen.setdefault(one, place)
 
 
 def flip(values, place, kind):
@@ -135,44 +183,56 @@ class Case:
     def __init__(self, program, path, seed):
         self.program, self.path = program, path
         self.stream, self.drawn = told_twice(seed), random.Random(seed)
-        self.model, self.repeats = PoolModel(self.stream), Repeats(self.stream).found
+        self.tokens = tokens_of_launches(self.stream, np.random.default_rng(seed + 199))
+        self.model, self.repeats = PoolModel(self.stream), Repeats(self.stream, self.tokens).found
 
     def check(self):
         write_trace(self.path, self.stream, self.model, every_block=True)
+        with h5py.File(self.path, "r+") as file:
+            file["steps"].create_dataset("launch_tokens", data=self.tokens)
         done = self.program("check", self.path, "--json", "-", "--quiet")
         return done.code, json.loads(done.out)
 
+    def count(self, name):
+        return sum(getattr(repeat, name) for repeat in self.repeats)
+
     def clean(self):
         code, report = self.check()
-        return (code, report["repeats"], report["differing"]) == (0 if self.repeats else 2, len(self.repeats), 0)
+        counts = [report[name] for name in ("repeats", "same_launch", "other_z", "differing")]
+        return (code, *counts) == (0 if self.repeats else 2, len(self.repeats), self.count("same_launch"), self.count("other_z"), 0)
 
-    def names(self, place, tap, shape, element):
+    def names(self, planted, tap, shape, element):
         """Is the difference planted there the one that is reported?"""
-        t, layer, row, earlier = place
+        sees = [r for r in self.repeats if r.layer == planted.layer and not (tap == "norm_out" and r.other_z)]
+        answers = [r.answers(planted.place, tap == "state") for r in sees]
+        other, place, earlier = min(answer for answer in answers if answer)
         each = int(np.prod(shape[1:])) if tap != "conv_out" else int(np.prod(shape))
-        wanted = (1, tap, layer, None if tap == "conv_out" else element // each, element % each, *earlier, t, row)
+        wanted = (1, tap, planted.layer, None if tap == "conv_out" else element // each, element % each, *earlier, *place,
+                  "different launches" if other else "the same launch again")
         code, report = self.check()
         first = report["first"] or {"places": [{}, {}]}
         places = [one.get(name) for one in first["places"] for name in ("step", "row")]
-        return (code, *(first.get(name) for name in ("tap", "layer", "head", "element")), *places) == wanted
+        return (code, *(first.get(name) for name in ("tap", "layer", "head", "element")), *places, first.get("between")) == wanted
 
     def tap(self):
-        place, tap = self.drawn.choice(self.repeats), self.drawn.choice(TAPS)
-        values = self.model.taps[place[1]][tap][place[0], place[2]]
+        planted = self.drawn.choice(self.repeats)
+        tap = self.drawn.choice([tap for tap in TAPS if tap != "norm_out" or not planted.other_z])
+        values = self.model.taps[planted.layer][tap][planted.place]
         element = self.drawn.randrange(values.size)
         flip(values, element, self.stream.model.act)
-        found = self.names(place, tap, values.shape, element)
+        found = self.names(planted, tap, values.shape, element)
         flip(values, element, self.stream.model.act)
         return found
 
     def state(self):
-        place = self.drawn.choice(self.repeats)
-        states, key = self.model.after[place[0]], (place[1], int(self.stream.plans[place[0]].index[place[2]]))
+        planted = self.drawn.choice(self.repeats)
+        step, row = planted.place
+        states, key = self.model.after[step], (planted.layer, int(self.stream.plans[step].index[row]))
         recurrent = states[key][0].copy()
         element = self.drawn.randrange(recurrent.size)
         flip(recurrent, element, self.stream.model.state)
         states[key] = recurrent, states[key][1]
-        return self.names(place, "state", recurrent.shape, element)
+        return self.names(planted, "state", recurrent.shape, element)
 
 
 def main():
@@ -182,6 +242,8 @@ def main():
         cases = [Case(program, os.path.join(folder, f"{seed}.h5"), seed) for seed in range(first, last)]
         repeating = [case for case in cases if case.repeats]
         tap.check(len(repeating) > len(cases) // 2, f"{len(repeating)} of {len(cases)} streams repeat themselves")
+        for name in ("same_launch", "other_z"):
+            tap.check(any(case.count(name) for case in cases), f"some rows are of that kind: {name}")
         for name, asked, what in [
             ("clean", cases, "as many rows as the dictionary finds, and none differs"),
             ("tap", repeating, "a bit of an output is named by step, layer, row, head and element"),

@@ -208,6 +208,27 @@ TEST_CASE("repeats: a launch that had fewer rows is another batch") {
   CHECK(run.check().same_batch == 8);
 }
 
+TEST_CASE("repeats: a launch of more tokens is another, and so is a mixed step whose tokens nobody knows") {
+  const auto same_launches = [](Path path, std::int64_t tokens, std::int64_t later) {
+    std::vector<Batch> launches = kTwice;
+    for (Batch& launch : launches) launch.path = path;
+    Run run(launches);
+    for (std::size_t step = 0; step < 6; ++step) run.stream.plans[step].launch_tokens = tokens;
+    run.stream.plans[4].launch_tokens = later;
+    const RepeatCheck check = run.check();
+    CHECK(check.repeats == 12);
+    return check.same_batch;
+  };
+  for (const Path path : {Path::decode, Path::mixed}) {
+    CHECK(same_launches(path, 3, 3) == 12);
+    CHECK(same_launches(path, 3, 3000) == 4);  // and what comes after it
+    CHECK(same_launches(path, 3000, 3000) == 12);
+    CHECK(same_launches(path, 3, 0) == 4);
+  }
+  CHECK(same_launches(Path::decode, 0, 0) == 12);  // nothing but its rows
+  CHECK(same_launches(Path::mixed, 0, 0) == 0);
+}
+
 TEST_CASE("repeats: noise is reported before what may depend on the batch") {
   std::vector<Batch> launches = kTwice;
   for (std::size_t step = 0; step < 3; ++step) launches.push_back(kTwice[step]);  // a third time
@@ -272,13 +293,25 @@ TEST_CASE("repeats: another path, input or history is no repeat") {
   }
 }
 
-TEST_CASE("repeats: z alone differs, so the outputs are no repeat but the states after are") {
+TEST_CASE("repeats: z alone differs, so the norm is no repeat but all before it and the states after are") {
   Run run(kTwice);
   StepInputs& inputs = run.stream.at(5, 0);
   inputs.z[0] ^= std::byte{1};
-  const RepeatCheck check = run.check();
-  CHECK(check.repeats == 11);
+  RepeatCheck check = run.check();
+  const std::uint64_t norm = static_cast<std::uint64_t>(shape_of(Tap::norm_out, run.stream.model_).elements());
+  CHECK(check.repeats == 12);
+  CHECK(check.other_z == 1);
+  CHECK(check.same_batch == 10);  // the row beside it was in another launch then
   CHECK(check.snapshots == 4);
+  CHECK(check.compared == Run(kTwice).check().compared - norm);
+  run.flip(Tap::norm_out, 5, 0, 0, 2);
+  CHECK(run.check().differing == 0);
+  run.flip(Tap::core_out, 5, 0, 0, 2);
+  check = run.check();
+  CHECK(check.differing == 1);
+  REQUIRE(check.first.has_value());
+  CHECK(check.first->second == RepeatPlace{5, 0, 3});
+  CHECK_FALSE(check.first->same_batch);
 }
 
 TEST_CASE("repeats: each input counts") {

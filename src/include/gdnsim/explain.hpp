@@ -29,7 +29,8 @@ struct Explanation {
 };
 
 /// Where the recording repeats a step the repeats must agree; when they do not: `not-repeatable`, said before any comparison.
-std::optional<Mechanism> not_repeatable(Stream& stream, Recording& recording, const Slice& slice);
+/// Not of rows in different launches when a replay has `reproduced` every bit: then a rule depends on the batch, like N4.
+std::optional<Mechanism> not_repeatable(Stream& stream, Recording& recording, const Slice& slice, bool reproduced);
 
 /// Throws what `replay` throws.
 Explanation explain(Stream& stream, Recording& recording, Backend& backend, const ExplainOptions& options);

@@ -22,7 +22,8 @@ struct RepeatPlace {
 /// Two rows that were given the same and came out different.
 ///
 /// The same: inputs (mixed_qkv, a, b, z), path, rows of the launch, and the whole history of the block - what it was loaded or
-/// zeroed with, and every step since. Row and block numbers may differ, and so may the rows around them.
+/// zeroed with, and every step since. Row and block numbers may differ, and so may the rows around them. Where z alone differs
+/// all but rstd and norm_out is compared.
 struct Repeat {
   RepeatPlace first, second;  // first is the earlier one in step, then row
   int layer = -1;
@@ -30,14 +31,16 @@ struct Repeat {
   std::int64_t head = -1, element = -1;  // as in Divergence
   DType type = DType::f32;
   std::uint32_t first_word = 0, second_word = 0;  // raw
-  /// Both launches, and all before them since the state's start, held the same rows in the same places: noise. Otherwise the
-  /// result may depend on the row's place or on the rows around it, each time in the same way.
+  /// Both launches, and all before them since the state's start, held the same rows in the same places and as many tokens
+  /// (StepPlan::launch_tokens): noise. Otherwise the result may depend on the row's place or on what is around it, each time in
+  /// the same way. A mixed step whose tokens are not known is no other's launch: its prefill may have been another.
   bool same_batch = false;
 };
 
 struct RepeatCheck {
   std::uint64_t repeats = 0;     // rows that repeat an earlier one
   std::uint64_t same_batch = 0;  // of those, in the same launch throughout
+  std::uint64_t other_z = 0;     // of those, with another z: compared but for the norm
   std::uint64_t snapshots = 0;   // states after a repeat that were recorded for both
   std::uint64_t compared = 0;    // elements
   std::uint64_t differing = 0;
