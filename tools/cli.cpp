@@ -78,12 +78,26 @@ int write_file(const std::string& path, const char* mode, const std::string& tex
   return std::fclose(file) == 0 ? failed : errno;
 }
 
+/// What is replaced by writing to `path`: a link stays one.
+std::string target_of(const std::string& path) {
+  std::error_code none;
+  return std::filesystem::is_symlink(path, none) ? std::filesystem::weakly_canonical(path, none).string() : path;
+}
+
+/// The name under which it is written first.
+std::string temporary_of(const std::string& target) { return target + ".partial." + std::to_string(::getpid()); }
+
+/// Can a file be made where `path` will be written? Nothing is left there. Returns an errno value.
+int try_to_make(const std::string& path) {
+  const std::string temporary = temporary_of(target_of(path));
+  const int failed = write_file(temporary, "wbx", "");
+  if (failed == 0) std::remove(temporary.c_str());
+  return failed;
+}
+
 /// A whole new file in place of `path`, or nothing: returns an errno value.
 int replace_file(const std::string& path, const std::string& text) {
-  std::error_code none;
-  const std::string target =
-      std::filesystem::is_symlink(path, none) ? std::filesystem::weakly_canonical(path).string() : path;
-  const std::string temporary = target + ".partial." + std::to_string(::getpid());
+  const std::string target = target_of(path), temporary = temporary_of(target);
   int failed = write_file(temporary, "wbx", text);
   if (failed == 0) failed = std::rename(temporary.c_str(), target.c_str()) == 0 ? 0 : errno;
   if (failed != 0 && failed != EEXIST) std::remove(temporary.c_str());
@@ -101,16 +115,20 @@ std::unique_ptr<Trace> open_trace_of(const Input& input) {
   }
 }
 
-/// A word that no terminal obeys and every shell takes for the same bytes: "$(printf 'a\012b')".
+/// A word that no terminal obeys and every shell takes for the same bytes: "$(printf 'a\012b')". What $(...) prints loses the
+/// newlines at its end: each of those is the third character of the shell's own IFS (space, tab, newline).
 std::string printf_word(const std::string& text) {
+  const std::size_t end = text.find_last_not_of('\n') + 1;
   std::string word = "\"$(printf '";
-  for (const char c : text) {
+  for (const char c : text.substr(0, end)) {
     std::array<char, 8> octal{};
     std::snprintf(octal.data(), octal.size(), "\\%03o", static_cast<unsigned>(static_cast<unsigned char>(c)));
     const bool plain = c >= ' ' && c <= '~' && c != '\'' && c != '\\' && c != '%';
     word += plain ? std::string(1, c) : octal.data();
   }
-  return word + "')\"";
+  word += "')";
+  for (std::size_t at = end; at < text.size(); ++at) word += "${IFS#??}";
+  return word + "\"";
 }
 
 }  // namespace
@@ -159,6 +177,8 @@ void OutputOptions::check_file(const char* option, const std::string& path,
   const std::filesystem::path folder = std::filesystem::absolute(path).parent_path();
   if (!std::filesystem::is_directory(folder))
     throw error(option, " ", path, ": cannot be written: there is no folder ", folder.string());
+  if (const int failed = is_sink(path) ? 0 : try_to_make(path); failed != 0)
+    throw error(option, " ", path, ": cannot be written: ", reason_text(failed));
 }
 
 void OutputOptions::check_target(const std::vector<std::string>& others) const {

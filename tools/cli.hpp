@@ -53,8 +53,8 @@ struct OutputOptions {
   void add_to(CLI::App& command, bool reports = true);
   void add_html_to(CLI::App& command);
   bool json_on_stdout() const { return json == "-"; }
-  /// Throws Error when the JSON file or the page exists and --force was not given, or when it is one of the command's other files: said
-  /// before the work, not after it.
+  /// Throws Error when the JSON file or the page exists and --force was not given, when no file can be made there, or when it is one of
+  /// the command's other files: said before the work, not after it. What is there stays as it is.
   void check_target(const std::vector<std::string>& others) const;
   /// Writes the JSON where it was asked for; a file is replaced in one go, a device or a pipe is written as it is.
   void write_json(const nlohmann::ordered_json& report) const;

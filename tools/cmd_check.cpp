@@ -45,10 +45,11 @@ void print(const Options& options, const std::string& text, const nlohmann::orde
 }
 
 int check_file(const Options& options) {
-  options.output.check_target({options.file});
+  options.output.check_target({options.file, options.trace});
   Input input = open_input(options.file);
   Recording& recording = input.recording();
-  if (input.kind != FileKind::trace) open_source(input, options.trace);
+  require_trace_of_log(input, options.trace);
+  if (input.log) open_source(input, options.trace);
   const TraceCheck check = check_trace(input.stream(), recording, options.slice.parsed());
   print(options, check_text(check, options.file), to_json(check, options.file));
   return check.exit_code();
@@ -68,6 +69,9 @@ CheckOptions to_check(const Options& options, Progress& progress) {
 int run(const Options& options) {
   if (!options.file.empty()) return check_file(options);
   if (!options.trace.empty() || options.slice.any()) throw error("check: --trace, --layers and the like need a FILE");
+  if (!options.backend.options.cpu_level.empty() && options.kernel != "all" && options.kernel != "own")
+    throw error("--cpu-level ", options.backend.options.cpu_level, " with --kernel ", options.kernel,
+                ": both name what golden runs; expected one of them");
   options.output.check_target({options.contract});
   Progress progress("check", options.output);
   const CheckOptions check = to_check(options, progress);
@@ -91,8 +95,9 @@ void add_check(CLI::App& root, Job& job) {
       "With a FILE: what a trace or log can answer of that - the same rows again, in the same launch or in another.\n"
       "Example: gdnsim check --backend golden --shape small --reduced\n"
       "Example: gdnsim check my-engine.h5");
-  command->add_option("FILE", options->file,
-                      "a trace with recorded outputs, or a log; without it, a backend is checked");
+  command
+      ->add_option("FILE", options->file, "a trace with recorded outputs, or a log; without it, a backend is checked")
+      ->check(not_empty());
   options->backend.add_to(*command);
   command->add_option("--contract", options->contract, "a preset's name or a contract file")->capture_default_str();
   command->add_option("--stage", options->stages, "stages, like conv,rmsnorm; default: all")
@@ -116,13 +121,16 @@ void add_check(CLI::App& root, Job& job) {
           "hold the backend to one row of its table, like avx2 or fused; own: what it takes by itself; all: that, "
           "then the step of every row in smaller batches")
       ->capture_default_str();
-  command->add_option("--mutate", options->mutate,
-                      "plant a fault into the backend and see whether the gate named for it finds it: a name, or all");
+  command
+      ->add_option("--mutate", options->mutate,
+                   "plant a fault into the backend and see whether the gate named for it finds it: a name, or all")
+      ->check(not_empty());
   add_trace_option(*command, options->trace);
   options->slice.add_to(*command, false);
   options->output.add_to(*command);
   exclude(*command, "FILE",
-          {"--contract", "--stage", "--battery", "--shape", "--state", "--reduced", "--kernel", "--mutate"});
+          {"--contract", "--stage", "--battery", "--shape", "--state", "--reduced", "--kernel", "--mutate", "--backend",
+           "--device", "--threads", "--cpu-level"});  // a recording is compared with itself
   exclude(*command, "--mutate", {"--stage", "--battery"});
   command->callback([options, &job] { job = [options] { return run(*options); }; });
 }

@@ -363,7 +363,7 @@ def check_names(checks, folder):
     before = os.getcwd()
     os.chdir(folder)
     try:
-        for name in ("-h5", "a\nb", "esc\033[31m %s\\n'", "caf\u00e9 x", "-\t"):
+        for name in ("-h5", "a\nb", "newline\n", "two\n\n", "esc\033[31m %s\\n'", "caf\u00e9 x", "-\t"):
             os.link("named", name)
             done = checks.program("replay", "--contract", "triton-sm90", "--json", "-", "--quiet", "--", name)
             report = done.json if done.code == 1 else {"repro": "", "next": ""}
