@@ -17,6 +17,11 @@ Wide wide(DType type, std::span<const std::byte> words, std::int64_t first, std:
   return values;
 }
 
+Wide exact_gate(NormGate gate, const Wide& z) {
+  const Wide sigmoid = 1 / (1 + (-z).exp());
+  return gate == NormGate::silu ? z * sigmoid : sigmoid;
+}
+
 }  // namespace
 
 void exact_norm(const NormArgs& args, std::span<double> out) {
@@ -26,13 +31,11 @@ void exact_norm(const NormArgs& args, std::span<double> out) {
   if (spec.weight_offset != 0) weight += spec.weight_offset;
 #pragma omp parallel for schedule(static)
   for (std::int64_t row = 0; row < args.rows; ++row) {
-    const Wide x = wide(spec.act, args.x, row * n, n);
+    Wide x = wide(spec.act, args.x, row * n, n), gate = Wide::Ones(n);
+    if (spec.gated) gate = exact_gate(spec.gate, wide(spec.act, args.z, row * n, n));
+    if (args.contract.norm == Norm::gate_first) x *= gate, gate.setOnes();
     Eigen::Map<Wide> y(out.data() + row * n, n);
-    y = x / std::sqrt(x.square().mean() + static_cast<double>(spec.eps)) * weight;
-    if (!spec.gated) continue;
-    const Wide z = wide(spec.act, args.z, row * n, n);
-    y /= 1 + (-z).exp();
-    if (spec.gate == NormGate::silu) y *= z;
+    y = x / std::sqrt(x.square().mean() + static_cast<double>(spec.eps)) * weight * gate;
   }
 }
 

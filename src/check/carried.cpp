@@ -1,5 +1,4 @@
-// What goes on from step to step, against golden: windows of steps, launches of several candidates; and the pool by
-// itself.
+// What goes on from step to step, against golden: windows of steps, launches of several candidates.
 #include <algorithm>
 
 #include "check/stages.hpp"
@@ -13,9 +12,10 @@ constexpr int kDrafts = 3;
 constexpr int kFewRows = kRows * (kDrafts + 1);  // blocks of the launches' rows
 constexpr int kPeriod = 80;                      // rows whose numbers are so far apart are given the same
 constexpr int kRepeats = 50;
-constexpr int kMostSteps = 64;  // of a window
-constexpr int kFewSteps = 8;    // where the shape is another
-constexpr const char* kPoolAlone = "blocks written, copied, zeroed";
+constexpr int kMostSteps = 64;   // of a window
+constexpr int kFewSteps = 8;     // where the shape is another
+constexpr int kLongSteps = 300;  // more than any backend takes at once: a fault may begin late in a window
+constexpr const char* kLongWindow = "a window of 300 steps";
 constexpr std::int32_t kUntouched = 1;  // a block that no row has
 
 /// Known steps of a few rows that change places; each row is now and then inactive.
@@ -128,6 +128,24 @@ class CarriedBatteries {
     tallies.finish(gates_);
   }
 
+  /// As long a window as a backend has, and longer: with one row, for which windows are longest, and with a few.
+  void long_windows() {
+    StageTallies tallies(subject_, Battery::L2, kLongWindow, scene_.model());
+    for (const int rows : {1, 3}) {  // their states stay finite
+      const auto want = started(*subject_.reference), got = started(*subject_.poisoned);
+      Steps steps(scene_, 0, kLongSteps, rows);
+      for (std::size_t i = 0; i < steps.looks.size(); ++i)
+        if (i % 16 != 15) steps.looks[i].clear();  // every state's words would be gigabytes
+      const auto ours = run(*subject_.poisoned, *got, steps),
+                 theirs = run_one_by_one(*subject_.reference, *want, steps);
+      for (std::size_t i = 0; i < ours.size(); ++i)
+        compare_step(steps, i, theirs[i], ours[i], subject_.against(), tallies);
+      tallies.compare_pools(*want, *got, steps.last, subject_.against());
+      tallies.count_launches(ours.size());
+    }
+    tallies.finish(gates_);
+  }
+
   /// Rule A9: a row goes from block to block, and a store that rounds does not round what the next candidate goes on
   /// from.
   void launches() {
@@ -213,12 +231,13 @@ class CarriedBatteries {
   void compare_step(const Steps& steps, std::size_t i, const WindowStep& want, const WindowStep& got,
                     const std::string& sides, StageTallies& tallies) const {
     const std::string between = sides + ", step " + std::to_string(steps.plans[i].step);
-    for (std::size_t row = 0; row < kRows; ++row) tallies.compare_outputs(want.outputs, row, got.outputs, row, between);
+    const std::size_t rows = steps.last.rows();
+    for (std::size_t row = 0; row < rows; ++row) tallies.compare_outputs(want.outputs, row, got.outputs, row, between);
     for (std::size_t look = 0; look < want.kept.size(); ++look) {
       const auto& block = steps.plans[i].block;
       const auto row = std::ranges::find(block, want.kept[look].block) - block.begin();
       tallies.compare_kept(want.kept[look], look < got.kept.size() ? got.kept[look] : KeptBlock{},
-                           static_cast<std::size_t>(row) % kRows, between + ", kept");
+                           static_cast<std::size_t>(row) % rows, between + ", kept");
     }
   }
 
@@ -259,45 +278,6 @@ class CarriedBatteries {
   StepScene scene_;
 };
 
-/// Any bits at all, NaNs with payload among them.
-void fill_with_noise(std::span<std::byte> bytes, std::uint64_t seed) {
-  for (std::size_t i = 0; i < bytes.size(); ++i) bytes[i] = static_cast<std::byte>(mix(seed * kDigestC + i));
-}
-
-/// A pool of two layers, after writes, copies and zeroing, with what it must then hold; blocks 0, 2 and 5 are as they
-/// came.
-void check_pool(const Subject& subject, std::vector<Gate>& gates) {
-  constexpr std::int32_t kBlocks = 6;
-  Model model = check_model(subject.options);
-  model.num_blocks = kBlocks;
-  StageTallies tallies(subject, Battery::L2, kPoolAlone, model, kStateStages);
-  const std::vector<int> layers{0, 2};
-  const auto pool = subject.backend->make_pool(model, layers);
-  std::vector<std::vector<KeptBlock>> want(layers.size(), std::vector<KeptBlock>(kBlocks));
-  for (std::size_t slot = 0; slot < layers.size(); ++slot) {
-    const auto write = [&](std::int32_t block, std::uint64_t seed) {
-      KeptBlock& kept = want[slot][static_cast<std::size_t>(block)];
-      fill_with_noise(kept.recurrent, seed), fill_with_noise(kept.conv, seed + 100);
-      pool->write(layers[slot], block, kept.recurrent, kept.conv);
-    };
-    for (KeptBlock& kept : want[slot]) kept.make_room(true, model);  // zeros
-    write(1, slot), write(3, slot + 10);
-    pool->copy(layers[slot], 1, 4), want[slot][4] = want[slot][1];
-    pool->copy(layers[slot], 3, 1), want[slot][1] = want[slot][3];
-    pool->copy(layers[slot], 1, 1);
-    pool->zero(layers[slot], 3), want[slot][3] = want[slot][0];
-  }
-  for (std::size_t slot = 0; slot < layers.size(); ++slot)
-    for (std::int32_t block = 0; block < kBlocks; ++block) {
-      KeptBlock& kept = want[slot][static_cast<std::size_t>(block)];
-      kept.digest = digest_block(model, kept.recurrent, kept.conv);
-      tallies.compare_kept(kept, keep_block(*pool, block, layers[slot]), 0,
-                           "what was put into layer " + std::to_string(layers[slot]) + ", block " +
-                               std::to_string(block) + " and what is there");
-    }
-  tallies.finish(gates);
-}
-
 void check_sequences(const Subject& subject, const Model& model, bool is_other, std::vector<Gate>& gates) {
   CarriedBatteries batteries(subject, model, kFewRows, is_other ? kFewSteps : kMostSteps, is_other, gates);
   const auto ask = [&](Battery battery, const std::string& name, const std::function<void()>& run) {
@@ -313,6 +293,7 @@ void check_sequences(const Subject& subject, const Model& model, bool is_other, 
       return skip_reference(subject, "windows of steps", model, gates);
   }
   ask(Battery::L2, "windows of steps", [&] { batteries.windows(); });
+  if (!is_other) ask(Battery::L2, kLongWindow, [&] { batteries.long_windows(); });
   if (subject.not_by_steps().empty()) ask(Battery::L2, "launches of candidates", [&] { batteries.launches(); });
 }
 
@@ -326,8 +307,7 @@ void check_carried(const Subject& subject, std::vector<Gate>& gates) {
   if (!any || !(subject.has(Battery::L0) || subject.has(Battery::L1) || subject.has(Battery::L2))) return;
   subject.begin("several steps");
   if (subject.has(Battery::L2) && state && !options.is_held())  // no kernel's own
-    attempt(options, {Battery::L2, kPoolAlone, describe(model), kStateStages}, gates,
-            [&] { check_pool(subject, gates); });
+    check_pool(subject, gates);
   if (!undefined_because(options.contract, model).empty()) return;  // check_steps has said so
   const auto ask = [&](const Model& shape, bool is_other) {
     attempt(options, options.batteries.front(), "every battery of several steps", shape, gates,

@@ -62,7 +62,8 @@ class Mutant final : public ForwardingBackend {
     if (is("norm-order") || (is("by-batch") && args.rows > 264) || (is("root") && !spec.gated))
       reorder(contract.norm_dot);
     if (is("offset-lost")) spec.weight_offset = 0;
-    if (is("offset-zero") && spec.weight_offset == 0) add_zero(weight, spec.act);
+    if (spec.weight_offset == 0 && (is("offset-zero") || (is("offset-plain") && !spec.gated)))
+      add_zero(weight, spec.act);
     backend_.norm({spec, contract, args.rows, args.x, args.z, weight, args.timed}, outputs);
     if (is("norm-beyond") && !spec.gated) throw error("a kernel wrote beyond out, 0 bytes behind");
     const std::size_t word = size_of(spec.act);
@@ -98,6 +99,7 @@ class Mutant final : public ForwardingBackend {
     if (is("late-row") && rows > 100) flip(outputs[Tap::core_out], 97 * bytes);
     if (is("second") && ++calls_ == 2) flip(outputs[Tap::core_out], 0);
     if (is("wide-window") && in_window && rows > 32) flip(outputs[Tap::core_out], 5 * bytes);
+    if (is("late-step") && step_of_window_ > 200) flip(outputs[Tap::core_out], 0);
     if (is("layer") && args.layer > 0) flip(outputs[Tap::core_out], 0);
     if (is("window-bias") && in_window && has_bias_) flip(outputs[Tap::conv_out], 0);
     if (is("few-outputs") && !outputs.want.has(Tap::norm_out)) flip(outputs[Tap::core_out], 0);

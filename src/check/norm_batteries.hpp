@@ -15,6 +15,9 @@ struct NormRows {
   Bytes x, z, weight;
 };
 
+/// A gate of battery L2.
+inline constexpr const char* kAgainstRules = "the rules written out";
+
 /// Each battery adds its gates.
 class NormBatteries {
  public:
@@ -27,6 +30,8 @@ class NormBatteries {
   /// A full batch against parts of it.
   void parts();
   void against_reference(std::int64_t rows);
+  /// Special values, against the rules; of contracts that are written out.
+  void against_rules(std::int64_t rows);
   /// The same rows gated and plain: one root.
   void shared_root(std::int64_t rows);
   void accuracy(std::int64_t rows);
@@ -39,6 +44,7 @@ class NormBatteries {
   std::int64_t most_rows() const {
     return subject_.options.reduced ? std::max<std::int64_t>(64, elements(4097 * 2048) / spec_.width) : 4097;
   }
+  std::string rules_and_backend() const { return "the rules, written out, and " + subject_.backend->name(); }
   std::size_t row_bytes() const { return static_cast<std::size_t>(spec_.width) * size_of(spec_.act); }
 
   /// The call's outputs, ones where the backend writes nothing.

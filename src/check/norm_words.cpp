@@ -17,6 +17,11 @@ namespace {
 using Row = std::vector<double>;
 
 double single(double x) { return static_cast<float>(x); }
+/// NaNs become the canonical one, as in all that is stored (rule R3).
+std::uint32_t stored_word(DType type, double x) {
+  const std::uint32_t word = nearest_word(type, x);
+  return type == DType::f32 ? bits_of(canonical(float_of(word))) : word;
+}
 double stored(DType type, double x) { return value_of(type, nearest_word(type, x)); }
 
 Row widened(DType type, std::span<const std::byte> words, std::int64_t row, int width) {
@@ -120,9 +125,9 @@ NormOutputs written_out(const NormArgs& args) {
 #pragma omp parallel for schedule(static)
   for (std::int64_t row = 0; row < args.rows; ++row) {
     Row out(width);
-    outputs.rstd[static_cast<std::size_t>(row)] = static_cast<float>(rules.run(row, out));
+    outputs.rstd[static_cast<std::size_t>(row)] = canonical(static_cast<float>(rules.run(row, out)));
     for (std::size_t i = 0; i < width; ++i) {
-      const std::uint32_t bits = nearest_word(spec.act, out[i]);
+      const std::uint32_t bits = stored_word(spec.act, out[i]);
       std::memcpy(outputs.out.data() + (static_cast<std::size_t>(row) * width + i) * word, &bits, word);
     }
   }

@@ -9,7 +9,7 @@ namespace gdnsim {
 /// here.
 bool is_written_out(const NormSpec& spec, const Contract& contract);
 
-/// rstd and out of rows without NaNs.
+/// rstd and out of any rows; NaNs are the canonical one.
 NormOutputs written_out(const NormArgs& args);
 
 }  // namespace gdnsim

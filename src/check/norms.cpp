@@ -2,6 +2,7 @@
 #include <array>
 
 #include "check/norm_batteries.hpp"
+#include "check/norm_words.hpp"
 #include "check/scene.hpp"
 
 namespace gdnsim {
@@ -23,6 +24,7 @@ class Norms {
   Norms(const Subject& subject, CheckStage stage, const NormSpec& spec, std::vector<Gate>& gates)
       : subject_(subject),
         stages_{stage},
+        spec_(spec),
         shape_(describe(spec)),
         gates_(gates),
         batteries_(subject, stage, spec, gates) {}
@@ -34,11 +36,20 @@ class Norms {
     ask(Battery::L1, "batch sizes", [this] { batteries_.batches(); });
     ask(Battery::L1, "parts of a full batch", [this] { batteries_.parts(); });
   }
-  void against_reference(std::int64_t rows) {
+  /// Against golden's norm, and against what golden's own is held to.
+  void against_others(std::int64_t rows) {
     ask(Battery::L2, "against golden", [&] { batteries_.against_reference(rows); });
+    if (is_written_out(spec_, subject_.options.contract))
+      ask(Battery::L2, kAgainstRules, [&] { batteries_.against_rules(rows); });
   }
+  /// Rule N8 leaves out the gate that comes first: its root is that of other values.
   void shared_root(std::int64_t rows) {
-    ask(Battery::L2, "rstd as in the gated norm", [&] { batteries_.shared_root(rows); });
+    constexpr const char* kName = "rstd as in the gated norm";
+    if (subject_.options.contract.norm != Norm::gate_first)
+      ask(Battery::L2, kName, [&] { batteries_.shared_root(rows); });
+    else if (subject_.has(Battery::L2))
+      gates_.push_back(skipped_gate(stages_[0], Battery::L2, kName, shape_,
+                                    "with norm = gate-first the root is that of the gated values (rule N8)"));
   }
   void accuracy(std::int64_t rows) {
     ask(Battery::accuracy, of(rows), [&] { batteries_.accuracy(rows); });
@@ -55,6 +66,7 @@ class Norms {
 
   const Subject& subject_;
   const std::array<CheckStage, 1> stages_;
+  const NormSpec spec_;
   const std::string shape_;
   std::vector<Gate>& gates_;
   NormBatteries batteries_;
@@ -111,7 +123,7 @@ void check_gated(const Subject& subject, int width, std::vector<Gate>& gates) {
         }
         Norms norms(subject, stage, spec, gates);
         const bool first = act == DType::bf16 && gate == NormGate::silu && offset == 0;
-        norms.against_reference(reduced ? 64 : 1025);
+        norms.against_others(reduced ? 64 : 1025);
         norms.accuracy(reduced ? 2048 : first ? 262144 : 8192);
       }
 }
@@ -131,24 +143,31 @@ void check_plain(const Subject& subject, std::vector<Gate>& gates) {
       for (float offset : {1.0f, 0.0f}) {
         const NormSpec spec{width, act, false, NormGate::silu, 1e-6f, offset};
         Norms each(subject, stage, spec, gates);
-        each.against_reference(reduced ? 16 : 257), each.shared_root(reduced ? 16 : 257);
+        each.against_others(reduced ? 16 : 257), each.shared_root(reduced ? 16 : 257);
         each.accuracy((reduced ? 2048 : 262144) * 128 / width);
       }
   }
 }
 
-/// Widths that divide nothing, for kernels that take any; golden's norm is what they are compared with.
+/// Widths that divide nothing, for kernels that take any.
 void check_odd_widths(const Subject& subject, CheckStage stage, std::vector<Gate>& gates) {
-  for (const int width : {1, 33, 100, 257}) {
-    const NormSpec spec{width, DType::bf16, stage == CheckStage::gated_norm, NormGate::silu, 1e-6f, 1};
-    if (!subject.has(Battery::L2) || !undefined_because(subject.options.contract, spec).empty()) continue;
-    if (!subject.is_reference_norm()) {
-      Norms(subject, stage, spec, gates).against_reference(65);
-    } else if (width == 1) {
-      gates.push_back(skipped_gate(stage, Battery::L2, "against golden", "any width",
-                                   "golden's one norm is what the others are compared with"));
+  for (const int width : {1, 33, 100, 257})
+    for (const float offset : {1.0f, 0.0f}) {
+      const NormSpec spec{width, DType::bf16, stage == CheckStage::gated_norm, NormGate::silu, 1e-6f, offset};
+      if (undefined_because(subject.options.contract, spec).empty())
+        Norms(subject, stage, spec, gates).against_others(65);
     }
-  }
+}
+
+/// Golden's norm under a contract that is not written out is compared with nothing, and that is said.
+void say_uncompared(const Subject& subject, CheckStage stage, std::vector<Gate>& gates) {
+  const NormSpec spec{128, DType::bf16, stage == CheckStage::gated_norm, NormGate::silu, 1e-6f, 0};
+  const Contract& contract = subject.options.contract;
+  if (!subject.has(Battery::L2) || !subject.is_reference_norm() || !undefined_because(contract, spec).empty()) return;
+  if (!is_written_out(spec, contract))
+    gates.push_back(
+        skipped_gate(stage, Battery::L2, "against golden", "any width",
+                     "golden's one norm is what others are compared with; this contract is not written out"));
 }
 
 }  // namespace
@@ -158,7 +177,7 @@ void check_norms(const Subject& subject, std::vector<Gate>& gates) {
   if (subject.has(CheckStage::gated_norm)) check_gated(subject, model.V, gates);
   if (subject.has(CheckStage::rmsnorm)) check_plain(subject, gates);
   for (CheckStage stage : {CheckStage::gated_norm, CheckStage::rmsnorm})
-    if (subject.has(stage)) check_odd_widths(subject, stage, gates);
+    if (subject.has(stage)) check_odd_widths(subject, stage, gates), say_uncompared(subject, stage, gates);
 }
 
 }  // namespace gdnsim

@@ -58,9 +58,10 @@ void attempt(const CheckOptions& options, const Question& question, std::vector<
 void attempt(const CheckOptions& options, Battery battery, const std::string& name, const Model& model,
              std::vector<Gate>& gates, const std::function<void()>& run);
 
-/// One launch at a time; what goes on from step to step; the norms by themselves; times.
+/// One launch at a time; what goes on from step to step, with the pool by itself; the norms by themselves; times.
 void check_steps(const Subject& subject, std::vector<Gate>& gates);
 void check_carried(const Subject& subject, std::vector<Gate>& gates);
+void check_pool(const Subject& subject, std::vector<Gate>& gates);
 void check_norms(const Subject& subject, std::vector<Gate>& gates);
 void check_times(const Subject& subject, std::vector<Gate>& gates);
 

@@ -27,9 +27,9 @@ TMP = "/" + "tmp/"  # as a page writes it
 
 # Pages whose examples are run, and how many of them: those of which all files are there.
 PAGES = {"contracts.md": 5, "bisect-and-pack.md": 3, "recipes.md": 3, "log-format.md": 2, "bug-reports.md": 2, "pool-checks.md": 2,
-         "mechanisms.md": 2, "trace-format.md": 2}
-# Slow, or of more layers and steps than the stand-in has.
-LEFT_OUT = re.compile(r"gdnsim fit |.* traces/recipes/long_drift.json |.* --layers ")
+         "mechanisms.md": 2, "trace-format.md": 2, "check.md": 1}
+# Slow (golden/check runs all of a backend's batteries and faults), of a GPU, or of more layers and steps than the stand-in has.
+LEFT_OUT = re.compile(r"gdnsim fit |.* traces/recipes/long_drift.json |.* --layers |gdnsim check( --b.*|.* --reduced( --mutate all)?)?$")
 # Files that pages speak of as a user's own, and what stands for them.
 STAND_INS = {"rollout.h5": "traces/h200_k64_mixed.h5", "FILE": "traces/h200_k64_mixed.h5", "recipe.json": "traces/recipes/small_k64.json"}
 OUTPUTS = ("-o", "--json", "--html", ">")
@@ -102,7 +102,7 @@ def can_run(command, folder):
     """Are the files that it reads there?"""
     words = shlex.split(command)
     outputs = {word for before, word in zip(words, words[1:]) if before in OUTPUTS}
-    names = [word for word in words[1:] if word not in outputs and (re.search(r"\.(h5|json|contract)$", word) or word.isupper())]
+    names = [word for word in words[1:] if word not in outputs and re.search(r"\.(h5|json|contract)$|^[A-Z]+$", word)]
     return words[0] == "gdnsim" and not LEFT_OUT.match(command) and all(os.path.exists(os.path.join(folder, name)) for name in names)
 
 

@@ -12,35 +12,14 @@
 #include <string>
 
 #include "check/gate.hpp"
-#include "check/norm_share.hpp"
-#include "check/norm_words.hpp"
 #include "check/stages.hpp"
 #include "check/subject.hpp"
 #include "gdnsim/arith.hpp"
-#include "synth/values.hpp"
+#include "support/reduced_check.hpp"
 
 using namespace gdnsim;
-
-namespace {
-
-CheckOptions reduced(const std::string& contract) {
-  CheckOptions options;
-  options.backend = "golden", options.on.threads = 1;
-  options.contract = contract_preset(contract);
-  options.shape = "small";
-  options.reduced = true, options.kernel = "own";
-  options.batteries = {Battery::L0, Battery::L1, Battery::L2, Battery::accuracy};
-  return options;
-}
-
-const Gate& gate_of(const CheckReport& report, CheckStage stage, Battery battery, const std::string& name) {
-  for (const Gate& gate : report.gates)
-    if (gate.stage == stage && gate.battery == battery && gate.name == name) return gate;
-  FAIL("no gate " << name);
-  return report.gates.front();
-}
-
-}  // namespace
+using gdnsim::test::gate_of;
+using gdnsim::test::reduced;
 
 TEST_CASE("check: golden and triton-sm90 hold on golden, at max_abs 0") {
   for (const std::string name : {"golden", "triton-sm90"}) {
@@ -80,46 +59,13 @@ TEST_CASE("check: every row of the table is examined, and one that is asked for"
   CHECK_THROWS_WITH_AS(run_check(options), doctest::Contains("found 'banana'"), Error);
 }
 
-TEST_CASE("check: the norm whose lanes depend on the batch is found out between 264 and 265 rows") {
-  CheckOptions options = reduced("triton-sm90-tiled-norm");
-  options.stages = {CheckStage::gated_norm}, options.batteries = {Battery::L1};
-  const CheckReport report = run_check(options);
-  CHECK(report.exit_code() == 1);
-  for (const std::string name :
-       {"batch sizes", "permuted rows", "parts of 1 of 2048 rows", "parts of 7 of 2048 rows"}) {
-    const Gate& gate = gate_of(report, CheckStage::gated_norm, Battery::L1, name);
-    CHECK(gate.verdict == Gate::Verdict::violated);
-    REQUIRE(gate.first.has_value());
-    CHECK(gate.first->between == "264 and 265 rows");
-    CHECK(gate.first->tap == Tap::rstd);
-    CHECK(gate.first->want != gate.first->got);
-  }
-  const Gate& in_step = gate_of(report, CheckStage::gated_norm, Battery::L1, "batch sizes, in a step");
-  CHECK(in_step.verdict == Gate::Verdict::violated);
-  CHECK(in_step.first.value().between == "66 and 67 rows");  // of four heads
-  CHECK(gate_of(report, CheckStage::gated_norm, Battery::L1, "parts of 512 of 2048 rows").verdict ==
-        Gate::Verdict::held);
-}
-
-TEST_CASE("check: the hf convention rounds 0.655 of a gated norm correctly, and does not pass for vllm's") {
-  CheckOptions options = reduced("golden");
-  options.contract.norm = Norm::hf;
-  options.stages = {CheckStage::gated_norm}, options.batteries = {Battery::accuracy};
-  const CheckReport report = run_check(options);
-  const Gate& gate = gate_of(report, CheckStage::gated_norm, Battery::accuracy, "2048 rows");
-  CHECK(*gate.correctly_rounded == doctest::Approx(0.655).epsilon(0.01));
-  CHECK(gate.verdict == Gate::Verdict::held);
-  const NormSpec spec{128, DType::bf16, true, NormGate::silu, 1e-6f, 0};
-  CHECK(expected_share(spec, contract_preset("golden")).low > *gate.correctly_rounded);
-}
-
 TEST_CASE("check: every planted fault is found by the gate named for it, and by nothing without it") {
   for (const MutationResult& result : run_mutations(reduced("golden"), "all")) {
     CAPTURE(std::string(result.mutation->name));
     CHECK(!result.gates.empty());
     CHECK(result.caught());
   }
-  CHECK(mutations().size() >= 29);
+  CHECK(mutations().size() >= 31);
   CHECK_THROWS_WITH_AS(mutation("banana"), doctest::Contains("found 'banana'"), Error);
 }
 
@@ -213,7 +159,7 @@ TEST_CASE("check: a kernel that runs windows alone is not examined by single ste
   check_steps(subject, gates), check_carried(subject, gates);
   for (const Gate& gate : gates)
     CHECK((gate.verdict == Gate::Verdict::skipped) == (gate.name == "every battery of single steps"));
-  CHECK(gates.size() == 6);  // and windows: repeated, of other row counts, against golden in three shapes
+  CHECK(gates.size() == 7);  // and windows: repeated, of other row counts, a long one, against golden in three shapes
 }
 
 TEST_CASE("check: measured figures alone are an answer where nothing was skipped") {
@@ -272,57 +218,6 @@ TEST_CASE("check: the nearest word is rounded once") {
     CHECK(nearest_word(DType::bf16, low + (high - low) * (0.5 - 0x1p-30)) == word);
     CHECK(nearest_word(DType::bf16, low + (high - low) * (0.5 + 0x1p-30)) == word + 1);
   }
-}
-
-TEST_CASE("check: a norm's rules written out are golden's words, whatever the order of the sum") {
-  const auto golden = make_golden({.threads = 1});
-  Contract usual = contract_preset("golden");
-  std::vector<Contract> contracts(6, usual);
-  contracts[1].norm = Norm::hf, contracts[2].norm = Norm::gate_first;
-  contracts[3].norm_dot = {.lane = Lane::four, .order = LaneOrder::swapped, .tree = Tree::narrowest, .group = 0};
-  contracts[4].norm_dot = {.lane = Lane::whole};
-  contracts[5].norm_dot.groups = Tree::narrowest, contracts[5].norm_dot.tree = Tree::sequential;
-  std::uint64_t orders = 0;
-  for (const int width : {1, 33, 128, 300})
-    for (const DType act : {DType::bf16, DType::f16, DType::f32})
-      for (const bool gated : {false, true})
-        for (const Contract& contract : contracts) {
-          const NormSpec spec{width,           act, gated, width == 33 ? NormGate::sigmoid : NormGate::silu, 1e-6f,
-                              width % 2 * 1.0f};
-          CAPTURE(describe(spec));
-          CHECK(is_written_out(spec, contract));
-          constexpr std::int64_t rows = 8;
-          Bytes x(static_cast<std::size_t>(rows * width) * size_of(act)), z(gated ? x.size() : 0),
-              weight(static_cast<std::size_t>(width) * size_of(act));
-          fill({Draw::Kind::normal, 0, 1}, {1, Tensor::x}, act, x);
-          fill({Draw::Kind::normal, 0, 1}, {1, Tensor::z}, act, z);
-          fill({Draw::Kind::normal, 1, 0.1f}, {1, Tensor::norm_weight}, act, weight);
-          const NormArgs args{spec, contract, rows, x, z, weight};
-          NormOutputs found;
-          golden->norm(args, found);
-          const NormOutputs expected = written_out(args);
-          CHECK(found.out == expected.out);
-          CHECK(found.rstd == expected.rstd);
-          orders += expected.rstd != written_out({spec, usual, rows, x, z, weight}).rstd;
-        }
-  CHECK(orders >= 20);  // another order is seen in the last digit
-  for (const char* triton : {"triton-sm90", "triton-sm90-tiled-norm"})
-    CHECK(!is_written_out({128, DType::bf16}, contract_preset(triton)));
-}
-
-TEST_CASE("check: an error of a norm is a violated gate, and the other gates are asked") {
-  CheckOptions options = reduced("golden");
-  options.mutation = &mutation("norm-beyond");
-  const CheckReport report = run_check(options);
-  CHECK(report.exit_code() == 1);
-  for (const Gate& gate : report.gates) {
-    CAPTURE(gate.name);
-    const bool throws = gate.stage == CheckStage::rmsnorm;
-    CHECK((gate.verdict == Gate::Verdict::violated) == throws);
-    if (throws) CHECK(gate.note == "a kernel wrote beyond out, 0 bytes behind");
-  }
-  CHECK(gate_of(report, CheckStage::rmsnorm, Battery::L0, "50 repeats").compared == 0);
-  CHECK(gate_of(report, CheckStage::gated_norm, Battery::L0, "50 repeats").compared > 0);
 }
 
 TEST_CASE("check: a gate of battery L1 says up to how many rows") {

@@ -153,7 +153,8 @@ std::unique_ptr<Backend> make_cuda_kernel(const BackendOptions& options, const s
 
 // ---- the equations without a contract, in double precision; defined in golden/ ----
 
-/// out of a norm before it is rounded, [rows, width]. The sign of a zero is that of the product.
+/// out of a norm before it is rounded, [rows, width]. Of the contract it asks one thing: whether the gate comes first, which is
+/// another equation (rule N6). The sign of a zero is that of the product.
 void exact_norm(const NormArgs& args, std::span<double> out);
 
 /// One row of a step. `conv_out` is what the recurrence is given: raw act words [dim].
