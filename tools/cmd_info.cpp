@@ -238,30 +238,42 @@ Json look(Input& input, const Slice& asked) {
   return j;
 }
 
-/// A preset's name, or how many fields are others than in the nearest one.
-std::string words_of(const Contract& contract) {
-  std::string nearest;
-  std::size_t fewest = 0;
+/// The preset that a contract has the most fields of, and how many are others.
+struct Nearest {
+  const Contract* preset = nullptr;
+  std::size_t differ = 0;
+  std::string words() const {
+    if (differ == 0) return preset->name;
+    return "custom, " + std::to_string(differ) + (differ == 1 ? " field differs from " : " fields differ from ") +
+           preset->name;
+  }
+};
+
+Nearest nearest_to(const Contract& contract) {
+  Nearest nearest;
+  const auto ours = contract_fields(contract);
   for (const Contract& preset : contract_presets()) {
-    const auto ours = contract_fields(contract), theirs = contract_fields(preset);
+    const auto theirs = contract_fields(preset);
     std::size_t differ = 0;
     for (std::size_t i = 0; i < ours.size(); ++i) differ += ours[i] != theirs[i];
-    if (nearest.empty() || differ < fewest) nearest = preset.name, fewest = differ;
+    if (nearest.preset == nullptr || differ < nearest.differ) nearest = {&preset, differ};
   }
-  if (fewest == 0) return nearest;
-  return "custom, " + std::to_string(fewest) + (fewest == 1 ? " field differs from " : " fields differ from ") +
-         nearest;
+  return nearest;
 }
 
+/// Contracts that do the same, whatever their names.
+bool alike(const Contract& a, const Contract& b) { return contract_fields(a) == contract_fields(b); }
+
 /// A bundle's contract in a line: its text has one for each of some fifty fields. As it is where it cannot be read.
+/// One name says both paths: a preset's pair, or the same contract twice. "triton-sm90" alone is its pair, never itself twice.
 std::string bundled_words(const std::string& text) {
   try {
     const ContractSet set = contracts_from_text(text, kBundleContract);
-    const std::string decode = words_of(set.decode), mixed = words_of(set.mixed);
-    const bool pair = std::ranges::any_of(contract_presets(), [&](const Contract& preset) {
-      return preset.name == decode && contract_set(decode).mixed.name == mixed;
-    });
-    return pair || decode == mixed ? decode : decode + "; mixed steps: " + mixed;
+    const Nearest decode = nearest_to(set.decode);
+    const ContractSet named = contract_set(decode.preset->name);
+    const bool pair = alike(set.decode, named.decode) && alike(set.mixed, named.mixed);
+    const bool twice = alike(set.decode, set.mixed) && alike(named.decode, named.mixed);
+    return pair || twice ? decode.words() : decode.words() + "; mixed steps: " + nearest_to(set.mixed).words();
   } catch (const Error&) {
     return text;
   }

@@ -128,16 +128,28 @@ def check_bundle(tap, program, folder):
     shown = {name: program("contracts", "--show", name).out for name in ("golden", "triton-sm90")}
     custom = shown["golden"].replace("beta = f32", "beta = bf16").replace("name = golden", "name = mine")
     decode, mixed = shown["triton-sm90"].split("[mixed]")
-    mixed = mixed.replace("update = fma", "update = multiply-add").replace("beta = f32", "beta = bf16").replace("name = triton-sm90-mixed", "name = mine")
-    files = {"custom": custom, "apart": f"{decode}[mixed]{mixed}"}
+    mixed = mixed.replace("update = fma", "update = multiply-add").replace("beta = f32", "beta = bf16")
+    mixed = mixed.replace("name = triton-sm90-mixed", "name = mine")
+    magic, golden = shown["golden"].replace("name = golden", "name = mine").split("\n", 1)
+    beta = golden.replace("beta = f32", "beta = bf16")
+    fma = golden.replace("update = multiply-add", "update = fma")
+    own = decode.replace("[decode]\n", "").replace("beta = f32", "beta = bf16").replace("name = triton-sm90", "name = mine")
+    files = {"custom": custom, "apart": f"{decode}[mixed]{mixed}", "unlike": f"{magic}\n[decode]\n{beta}[mixed]\n{fma}",
+             "own": own, "renamed": shown["triton-sm90"].replace("name = triton", "name = my")}
     for name, text in files.items():
         with open(os.path.join(folder, name + ".contract"), "w", encoding="utf-8") as stream:
             stream.write(text)
-    custom, apart = (os.path.join(folder, name + ".contract") for name in files)
+    custom, apart, unlike, own, renamed = (os.path.join(folder, name + ".contract") for name in files)
     for contract, line in [
         ("golden", "golden"),
         ("triton-sm90+golden", "triton-sm90; mixed steps: golden"),
+        ("triton-sm90", "triton-sm90"),
+        ("triton-sm90+triton-sm90", "triton-sm90; mixed steps: triton-sm90"),
+        ("triton-sm90-mixed", "triton-sm90-mixed"),
+        (renamed, "triton-sm90"),
         (custom, "custom, 1 field differs from golden"),
+        (unlike, "custom, 1 field differs from golden; mixed steps: custom, 1 field differs from golden"),
+        (own, "custom, 1 field differs from triton-sm90; mixed steps: custom, 1 field differs from triton-sm90"),
         (apart, "triton-sm90; mixed steps: custom, 2 fields differ from triton-sm90-mixed"),
     ]:
         bundle = os.path.join(folder, "bundle.h5")

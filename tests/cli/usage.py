@@ -229,12 +229,23 @@ def check_config(checks, trace, recipe, folder):
         ("a value that the command refuses", "[run]\nsteps = '0:2'\n[replay]\nsteps = 'banana'\n", 4, "--steps"),
         ("a value of another command", "[run]\nquiet = true\nlayers = [1,\n2]\n[replay]\nsteps = '0:2'\n", 3, "--layers"),
         ("an unknown key of another command", "[run]\nfrobnicate = 1\n", 2, "run.frobnicate: no such option"),
+        ("a comment behind a list", "[run]\ntaps = [core_out] # two\n[replay]\nmode = banana\n", 4, "banana"),
+        ("a comment in a list's first line", "[replay]\ncontract = [golden # one]\nthreads = 0]\nthreads = 0\n", 4, "threads"),
+        ("a # further down in a list", "[run]\ntaps = [core_out\n# one]\n[replay]\nmode = banana\n", 5, "banana"),
+        ("a dotted key", "[run]\nquiet = true\n[default]\nreplay.mode = banana\n", 4, "banana"),
+        ("a dotted key that the command refuses", "run.steps = 0:2\nreplay.steps = banana\n", 2, "--steps"),
+        ("an unknown dotted key", "replay.frobnicate = 1\n", 1, "replay.frobnicate: no such option"),
+        ("double brackets", "[[replay]]\nmode = banana\n", 2, "banana"),
+        ("an unknown section in double brackets", "[[frobnicate]]\nx = 1\n", 1, "frobnicate: no such command"),
     ]:
         checks.refused(f"--config: {name}", ["--config", write(path, text), "replay", trace], f"{path}: line {line}: ", word)
     write(path, "[replay]\nmode = local\nsteps = 0:2\n")
     for name, words in (("mode", ["--mode", "banana"]), ("steps", ["--steps=banana"])):
         done = checks.refused(f"--config: the command line's own {name}", ["--config", path, "replay", trace, *words], "banana")
         tap.check(path not in done.err, "is not said to be the file's", done)
+    write(path, "[run]\noutput = x.h5\n")
+    done = checks.refused("--config: an option that the command line lacks", ["--config", path, "synth", recipe], "--output is required")
+    tap.check(path not in done.err, "is not said to be another command's", done)
     os.remove(path)
     checks.refused("--config: a missing file is named", ["--config", path, "replay", trace], path)
 
