@@ -1,7 +1,7 @@
-// The decode step of many rows in two launches: first q, k, v, decay and beta of every head, then the recurrence, in which
-// each warp has a few rows of the state in registers, straight from memory and back. The rows of the pool are taken in the
-// order of their addresses by warps that wait for nobody: that is what this memory likes best (stream_rate.cu). Same bits as
-// the fused kernel, which is quicker with one row of few heads.
+// The decode step of many rows in two launches: first q and k (golden's normed, Triton's as words and a factor), v, decay and beta
+// of every head, then the recurrence, in which each warp has a few rows of the state in registers, straight from memory and back.
+// The rows of the pool are taken in the order of their addresses by warps that wait for nobody: that is what this memory likes
+// best (stream_rate.cu). Same bits as the fused kernel, which is quicker with one row of few heads.
 
 #include <bit>
 

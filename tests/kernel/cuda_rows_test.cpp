@@ -1,6 +1,6 @@
-// A row's bits are its own (rule L1): whatever the batch size from 1 to 257, the order, the position, the padding between, the
-// block numbers, and what NaNs, infinities and denormals the other rows hold - step by step and in windows, with the kernels that
-// the product picks for each batch. Without a device the cases are skipped.
+// A row's bits are its own (rule L1): whatever the batch size from 1 to 257 and around 512, the order, the position, the padding
+// between, the block numbers, and what NaNs, infinities and denormals the other rows hold - step by step and in windows, with the
+// kernels that the product picks for each batch. Without a device the cases are skipped.
 #include <doctest/doctest.h>
 
 #include <gdnsim/backend.hpp>
@@ -21,6 +21,8 @@ namespace {
 
 constexpr int kSequences = 257, kSteps = 3, kPadding = 40;
 constexpr int kBlocks = 8;  // with contents of their own
+/// Rows, half of them padding: from 512 on there is another kernel.
+constexpr std::size_t kAround[] = {511, 512, 513};
 constexpr Tap kOut[] = {Tap::conv_out, Tap::core_out, Tap::norm_out};
 
 Model real_model(DType state) {
@@ -144,7 +146,8 @@ struct Batch {
   std::vector<std::vector<int>> rows;  // [steps]
   std::vector<std::int32_t> block_of;  // [sequences]
 
-  Batch(int size, Random& random) : block_of(kSequences, 0) {
+  Batch(int size, Random& random) : Batch(size, random.below(3) == 0 ? 0 : random.below(kPadding), random) {}
+  Batch(int size, std::size_t padding, Random& random) : block_of(kSequences, 0) {
     std::vector<int> chosen(kSequences);
     for (int s = 0; s < kSequences; ++s) chosen[static_cast<std::size_t>(s)] = s;
     shuffle(chosen, random);
@@ -153,7 +156,6 @@ struct Batch {
     for (std::int32_t b = 1 + kSequences; b < 1 + 3 * kSequences; ++b) blocks.push_back(b);
     shuffle(blocks, random);
     for (std::size_t i = 0; i < chosen.size(); ++i) block_of[static_cast<std::size_t>(chosen[i])] = blocks[i];
-    const std::uint32_t padding = random.below(3) == 0 ? 0 : random.below(kPadding);
     for (int t = 0; t < kSteps; ++t) {
       rows.push_back(chosen);
       rows.back().insert(rows.back().end(), padding, -1);
@@ -242,7 +244,7 @@ void run_window(Backend& backend, Sequences& all, const Contract& contract, cons
 
 }  // namespace
 
-TEST_CASE("cuda rows: a row's bits are its own in every batch of 1 to 257") {
+TEST_CASE("cuda rows: a row's bits are its own in every batch of 1 to 257 and around 512") {
   CUDA_OR_SKIP(cuda);
   Random random(11);
   Memory memory;
@@ -259,6 +261,8 @@ TEST_CASE("cuda rows: a row's bits are its own in every batch of 1 to 257") {
         run_steps(*cuda, all, contract, batch, alone, memory, steps);
         if (size % 8 == 1) run_window(*cuda, all, contract, batch, alone, memory, windows);
       }
+      for (const std::size_t size : kAround)
+        run_steps(*cuda, all, contract, Batch(kSequences, size - kSequences, random), alone, memory, steps);
       MESSAGE(std::string(preset) << ", state " << name_of(state) << ": rows compared, in steps " << steps.rows
                                   << ", in windows " << windows.rows);
       CHECK(steps.differing == 0);
