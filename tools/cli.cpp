@@ -78,7 +78,7 @@ int write_file(const std::string& path, const char* mode, const std::string& tex
   return std::fclose(file) == 0 ? failed : errno;
 }
 
-/// What is replaced by writing to `path`: a link stays one.
+/// What is replaced by writing to `path`: a link to something that is there stays one.
 std::string target_of(const std::string& path) {
   std::error_code none;
   return std::filesystem::is_symlink(path, none) ? std::filesystem::weakly_canonical(path, none).string() : path;
@@ -91,7 +91,8 @@ std::string temporary_of(const std::string& target) { return target + ".partial.
 int try_to_make(const std::string& path) {
   const std::string temporary = temporary_of(target_of(path));
   const int failed = write_file(temporary, "wbx", "");
-  if (failed == 0) std::remove(temporary.c_str());
+  if (failed == EEXIST) return 0;  // another host's process of the same number tries it just now
+  std::remove(temporary.c_str());
   return failed;
 }
 
@@ -115,8 +116,8 @@ std::unique_ptr<Trace> open_trace_of(const Input& input) {
   }
 }
 
-/// A word that no terminal obeys and every shell takes for the same bytes: "$(printf 'a\012b')". What $(...) prints loses the
-/// newlines at its end: each of those is the third character of the shell's own IFS (space, tab, newline).
+/// A word that no terminal obeys and every POSIX shell takes for the same bytes: "$(printf 'a\012b')". What $(...) prints loses
+/// the newlines at its end: each of those is the third character of such a shell's own IFS (space, tab, newline).
 std::string printf_word(const std::string& text) {
   const std::size_t end = text.find_last_not_of('\n') + 1;
   std::string word = "\"$(printf '";
