@@ -12,10 +12,9 @@ constexpr int kDrafts = 3;
 constexpr int kFewRows = kRows * (kDrafts + 1);  // blocks of the launches' rows
 constexpr int kPeriod = 80;                      // rows whose numbers are so far apart are given the same
 constexpr int kRepeats = 50;
-constexpr int kMostSteps = 64;   // of a window
-constexpr int kFewSteps = 8;     // where the shape is another
-constexpr int kLongSteps = 300;  // more than any backend takes at once: a fault may begin late in a window
-constexpr const char* kLongWindow = "a window of 300 steps";
+constexpr int kMostSteps = 64;          // of a window
+constexpr int kFewSteps = 8;            // where the shape is another
+constexpr int kLongSteps = 300;         // more than any backend takes at once: a fault may begin late in a window
 constexpr std::int32_t kUntouched = 1;  // a block that no row has
 
 /// Known steps of a few rows that change places; each row is now and then inactive.
@@ -53,6 +52,8 @@ struct Steps {
     return batch;
   }
 };
+
+std::string long_window() { return "a window of " + std::to_string(kLongSteps) + " steps"; }
 
 std::vector<WindowStep> asked(const Steps& steps, TapSet want, const Model& model) {
   std::vector<WindowStep> results(steps.plans.size());
@@ -117,31 +118,20 @@ class CarriedBatteries {
     for (const int first : {0, longest()}) {
       const Steps steps(scene_, first, first == 0 ? longest() : 7);
       // Of the second window core_out alone is wanted.
-      const std::vector<WindowStep> ours = run(*subject_.poisoned, *got, steps,
-                                               first == 0 ? kStepOutputs : TapSet{Tap::core_out}),
-                                    theirs = run_one_by_one(*subject_.reference, *want, steps);
-      for (std::size_t i = 0; i < ours.size(); ++i)
-        compare_step(steps, i, theirs[i], ours[i], subject_.against(), tallies);
-      tallies.compare_pools(*want, *got, steps.last, subject_.against());
-      tallies.count_launches(ours.size());
+      compare_window(steps, first == 0 ? kStepOutputs : TapSet{Tap::core_out}, *want, *got, tallies);
     }
     tallies.finish(gates_);
   }
 
   /// As long a window as a backend has, and longer: with one row, for which windows are longest, and with a few.
   void long_windows() {
-    StageTallies tallies(subject_, Battery::L2, kLongWindow, scene_.model());
+    StageTallies tallies(subject_, Battery::L2, long_window(), scene_.model());
     for (const int rows : {1, 3}) {  // their states stay finite
       const auto want = started(*subject_.reference), got = started(*subject_.poisoned);
       Steps steps(scene_, 0, kLongSteps, rows);
       for (std::size_t i = 0; i < steps.looks.size(); ++i)
         if (i % 16 != 15) steps.looks[i].clear();  // every state's words would be gigabytes
-      const auto ours = run(*subject_.poisoned, *got, steps),
-                 theirs = run_one_by_one(*subject_.reference, *want, steps);
-      for (std::size_t i = 0; i < ours.size(); ++i)
-        compare_step(steps, i, theirs[i], ours[i], subject_.against(), tallies);
-      tallies.compare_pools(*want, *got, steps.last, subject_.against());
-      tallies.count_launches(ours.size());
+      compare_window(steps, kStepOutputs, *want, *got, tallies);
     }
     tallies.finish(gates_);
   }
@@ -209,6 +199,16 @@ class CarriedBatteries {
                               static_cast<std::size_t>(number), between);
       tallies.count_launches(1);
     }
+  }
+
+  /// One window at once, of which `outputs` are wanted, against golden's plain code, step by step.
+  void compare_window(const Steps& steps, TapSet outputs, Pool& want, Pool& got, StageTallies& tallies) const {
+    const auto ours = run(*subject_.poisoned, got, steps, outputs),
+               theirs = run_one_by_one(*subject_.reference, want, steps);
+    for (std::size_t i = 0; i < ours.size(); ++i)
+      compare_step(steps, i, theirs[i], ours[i], subject_.against(), tallies);
+    tallies.compare_pools(want, got, steps.last, subject_.against());
+    tallies.count_launches(ours.size());
   }
 
   std::vector<WindowStep> run(Backend& backend, Pool& pool, const Steps& steps, TapSet want = kStepOutputs) const {
@@ -293,7 +293,7 @@ void check_sequences(const Subject& subject, const Model& model, bool is_other, 
       return skip_reference(subject, "windows of steps", model, gates);
   }
   ask(Battery::L2, "windows of steps", [&] { batteries.windows(); });
-  if (!is_other) ask(Battery::L2, kLongWindow, [&] { batteries.long_windows(); });
+  if (!is_other) ask(Battery::L2, long_window(), [&] { batteries.long_windows(); });
   if (subject.not_by_steps().empty()) ask(Battery::L2, "launches of candidates", [&] { batteries.launches(); });
 }
 

@@ -253,7 +253,7 @@ std::string check_text(const TraceCheck& check, const std::string& path) {
   text << path << "\nL0: " << r.same_batch
        << " rows were given the same again, in the same launch\nL1: " << check.in_other_batches()
        << " rows were given the same again, in another launch: other rows around them, another "
-       << "place, block or size\n";
+       << "place, another number of rows or tokens, or a mixed step whose tokens are not known\n";
   if (r.other_z > 0) text << r.other_z << " of those had another z: all but the norm was compared\n";
   if (r.snapshots > 0) text << r.snapshots << " states recorded after both were compared as well\n";
   if (r.forgotten > 0) text << "some repeats may not have been found: " << r.forgotten << " rows left the window\n";

@@ -23,6 +23,7 @@ namespace {
 namespace fs = std::filesystem;
 
 constexpr std::size_t kOnDevice = 8, kOnCpu = 4096;  // units side by side at most
+constexpr std::size_t kMostAgain = kOnDevice;        // failures beside others, however many are beside
 
 void make_folder(const std::string& folder) {
   std::error_code failed;
@@ -72,8 +73,9 @@ class Workers {
         todo_(std::move(todo)),
         done_(done) {}
 
-  /// On a device units share its memory.
-  void run(int jobs, int threads_each, bool device) {
+  /// On a device units share its memory. `threads`: of all jobs together; those that run alone afterwards have them all.
+  void run(int jobs, int threads, bool device) {
+    const int threads_each = std::max(1, threads / jobs);
     share_ = device && jobs > 1;
     total_ = done_ + static_cast<std::int64_t>(todo_.size());
     if (options_.progress) options_.progress(done_, total_);
@@ -86,7 +88,7 @@ class Workers {
     again_.insert(again_.end(), todo_.begin() + static_cast<std::ptrdiff_t>(std::min(next_.load(), todo_.size())),
                   todo_.end());
     next_ = 0, todo_ = std::move(again_), stop_ = false;
-    work(threads_each);
+    work(threads);
     if (failed_) std::rethrow_exception(failed_);
   }
 
@@ -109,12 +111,12 @@ class Workers {
   }
 
   /// Called where it was caught. What fails beside others on a device, for want of memory perhaps, has it for itself when they
-  /// are done. After more failures than units that run at once nothing more is begun beside others.
+  /// are done. After more failures than kMostAgain nothing more is begun beside others.
   void failed(std::int64_t unit) {
     const std::lock_guard<std::mutex> lock(one_at_a_time_);
     if (share_) {
       again_.push_back(unit);
-      stop_ = stop_ || again_.size() > kOnDevice;
+      stop_ = stop_ || again_.size() > kMostAgain;
       return;
     }
     if (!failed_) failed_ = with_unit(units_[static_cast<std::size_t>(unit)]);
@@ -172,7 +174,7 @@ void run_units(const DriftSweep& sweep, const std::string& folder, const DriftOp
   const int asked = options.backend_options.threads, threads = asked > 0 ? asked : omp_get_max_threads();
   const bool device = !todo.empty() && runner.on_device();
   const int jobs = jobs_for(threads, todo.size(), device);
-  Workers(sweep, folder, options, runner, std::move(todo), done).run(jobs, std::max(1, threads / jobs), device);
+  Workers(sweep, folder, options, runner, std::move(todo), done).run(jobs, threads, device);
 }
 
 void run_drift(const DriftSweep& sweep, const std::string& folder, const DriftOptions& options) {

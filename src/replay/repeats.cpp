@@ -6,6 +6,7 @@
 #include <deque>
 #include <set>
 #include <tuple>
+#include <utility>
 
 #include "gdnsim/digest.hpp"
 #include "gdnsim/log.hpp"
@@ -22,6 +23,7 @@ struct DigestHash {
 struct Seen {
   RepeatPlace place;
   std::size_t snapshot = 0;  // of the recording's snapshots; for states
+  Digest128 values_z{};      // the row's; for rows
 };
 
 /// Remembers so many keys, the latest ones.
@@ -201,13 +203,16 @@ class LayerCheck {
       const RowKeys& keys = keys_[static_cast<std::size_t>(row)];
       if (!keys.known) continue;
       const RepeatPlace place{plan.step, row, plan.block[static_cast<std::size_t>(row)]};
-      const Met met = meet(rows_, keys.launches, keys.values_z);
+      Met met = meet(rows_, keys.launches, keys.values_z);
       const Seen* before_norm = met.earlier != nullptr ? nullptr : rows_.find(keys.values);
+      // The key with z may be forgotten while a later row's without z is there, of the same z.
+      if (before_norm != nullptr && before_norm->values_z == keys.values_z) std::swap(met.earlier, before_norm);
       if (met.earlier != nullptr && pick_.row(plan, row)) compare_taps({*met.earlier, met.same_batch}, place, kTaps);
       if (before_norm != nullptr && pick_.row(plan, row)) compare_other_z(*before_norm, place);
-      bool left = rows_.add(keys.values, {place});
-      left |= rows_.add(keys.values_z, {place});
-      result_.forgotten += rows_.add(keys.launches, {place}) || left;
+      const Seen here{place, 0, keys.values_z};
+      bool left = rows_.add(keys.values, here);
+      left |= rows_.add(keys.values_z, here);
+      result_.forgotten += rows_.add(keys.launches, here) || left;
     }
   }
 
@@ -242,7 +247,7 @@ class LayerCheck {
       if (found == plan.block.end()) continue;
       const std::size_t row = static_cast<std::size_t>(found - plan.block.begin());
       if (!keys_[row].known) continue;
-      const Seen here{{plan.step, static_cast<int>(row), snapshot.block}, next_snapshot_};
+      const Seen here{{plan.step, static_cast<int>(row), snapshot.block}, next_snapshot_, {}};
       const Met met = meet(states_, keys_[row].launches, keys_[row].values);
       if (met.earlier != nullptr && met.earlier->place != here.place && pick_.state(plan, snapshot.block))
         compare_states({*met.earlier, met.same_batch}, here);

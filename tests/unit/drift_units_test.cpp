@@ -32,10 +32,11 @@ std::int64_t number_of(const DriftUnit& unit) { return 2 * static_cast<std::int6
 
 /// What came of a sweep in a folder of its own.
 struct Outcome {
-  std::string error;                  // or "no error"
-  std::string result;                 // the file's bytes, empty where units are missing
-  std::vector<std::int64_t> missing;  // units without a part
-  std::map<std::int64_t, int> tries;  // [unit]
+  std::string error;                    // or "no error"
+  std::string result;                   // the file's bytes, empty where units are missing
+  std::vector<std::int64_t> missing;    // units without a part
+  std::map<std::int64_t, int> tries;    // [unit]
+  std::map<std::int64_t, int> threads;  // [unit], of the last try
 };
 
 /// Runs the sweep; `fails[unit]`: how often that unit fails before it goes through.
@@ -47,10 +48,11 @@ Outcome run_with(std::map<std::int64_t, int> fails, bool device, int threads = 4
   options.backend_options.threads = threads;
   Outcome outcome;
   std::mutex one_at_a_time;
-  const auto run = [&](const DriftUnit& unit, int) {
+  const auto run = [&](const DriftUnit& unit, int unit_threads) {
     {
       const std::lock_guard<std::mutex> lock(one_at_a_time);
       ++outcome.tries[number_of(unit)];
+      outcome.threads[number_of(unit)] = unit_threads;
       if (fails[number_of(unit)]-- > 0) throw error("out of memory");
     }
     return run_unit(sweep, unit, options, 1);
@@ -64,7 +66,7 @@ Outcome run_with(std::map<std::int64_t, int> fails, bool device, int threads = 4
   return outcome;
 }
 
-/// More than units that run at once on a device: after so many nothing is begun beside others.
+/// More failures than a device is given beside others: after so many nothing more is begun beside others.
 std::map<std::int64_t, int> first_nine_fail() {
   std::map<std::int64_t, int> fails;
   for (std::int64_t unit = 0; unit < 9; ++unit) fails[unit] = 1;
@@ -86,6 +88,8 @@ TEST_CASE("drift: a unit that fails beside others on a device is tried again by 
     for (std::int64_t unit = 0; unit < kUnits; ++unit) {
       CAPTURE(unit);
       CHECK(outcome.tries.at(unit) == 1 + static_cast<int>(fails.contains(unit)));
+      if (fails.contains(unit)) CHECK(outcome.threads.at(unit) == 4);  // alone: all of them
+      if (!fails.contains(unit) && fails.size() < 9) CHECK(outcome.threads.at(unit) == 1);
     }
   }
 }
