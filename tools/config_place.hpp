@@ -6,12 +6,12 @@
 
 namespace gdnsim::tools {
 
-/// "FILE: line 3: " where a setting of that file is what the message is about; empty where the command line is, or no file was
-/// read. `message` names an option, as in "--mode: banana not in ...". `parsing`: the parser said it, which reads the sections of
+/// "FILE: replay.mode: " where a setting of that file is what the message is about; empty where the command line is, or no file
+/// was read. `message` names an option, as in "--mode: banana not in ...". `parsing`: the parser said it, which reads the sections of
 /// all commands; else it is of the command that runs.
 std::string config_place(const CLI::App& root, const std::string& message, bool parsing, int argc, char** argv);
 
-/// What the parser says of the file itself, with the file, and its line where a setting of the message can be found there.
+/// What the parser says of the file itself, with the file.
 std::string config_fault(const CLI::App& root, const CLI::ConfigError& problem);
 
 }  // namespace gdnsim::tools

@@ -57,9 +57,12 @@ int run(CLI::App& root, const Job& job, int argc, char** argv) {
     return fail(config_fault(root, problem));
   } catch (const CLI::ParseError& problem) {
     if (problem.get_exit_code() == 0) return printed(root.exit(problem));  // --help, --version
-    if (const auto words = root.remaining(); !words.empty() && root.get_subcommands().empty())
+    const bool lacks = dynamic_cast<const CLI::RequiredError*>(&problem) != nullptr;
+    if (const auto words = root.remaining(true); !words.empty() && lacks)  // said before what would be missing then
       return fail(words.front() + ": no such command or option" + help_of(root, argc, argv));
-    return fail(config_place(root, problem.what(), true, argc, argv) + problem.what() + help_of(root, argc, argv));
+    // What the command line lacks no setting can be blamed for.
+    const std::string place = lacks ? "" : config_place(root, problem.what(), true, argc, argv);
+    return fail(place + problem.what() + help_of(root, argc, argv));
   } catch (const Error& problem) {
     const std::string what = problem.what();
     return fail((what.starts_with("--") ? config_place(root, what, false, argc, argv) : "") + what);

@@ -45,8 +45,7 @@ def check_words(checks):
     checks.refused("also when it is asked for help", ["repaly", "--help"], "repaly", "no such command")
     checks.refused("an unknown option before the command is named", ["--frobnicate"], "frobnicate")
     for command in COMMANDS:
-        files = ["a", "--ranks", "2"] if command == "split" else ["a", "b"]  # or what is missing would be said first
-        checks.refused(f"{command}: an unknown option is named", [command, "--frobnicate", *files, "-o", "c"], "--frobnicate")
+        checks.refused(f"{command}: an unknown option is named, whatever else is missing", [command, "--frobnicate"], "--frobnicate")
     for command in ["run", "replay", "diff", "synth", "info", "verify"]:
         checks.refused(f"{command} without a file", [command], "is required")
     checks.refused("diff with one file", ["diff", "a.h5"], "B is required")
@@ -218,27 +217,24 @@ def check_config(checks, trace, recipe, folder):
     done = program("--config", path, "info", trace)
     tap.check(done.code == 0, "sections of other commands are no hindrance", done)
     os.remove(log)
-    for name, text, line, word in [
-        ("an unknown key", "[replay]\nfrobnicate = 1\n", 2, "replay.frobnicate: no such option"),
-        ("a key outside the sections", "contract = golden\n", 1, "contract: no such option"),
-        ("an unknown section", "\n[frobnicate]\nx = 1\n", 2, "frobnicate: no such command"),
-        ("a line that is no setting", "[replay]\nfrobnicate\n", 2, "frobnicate"),
-        ("a bad value", "[run]\nlayers = 1\n[replay]\nmode = banana\n", 4, "banana"),
-        ("a bad flag", "[replay]\n# said twice\n\nquiet = banana\n", 4, "banana"),
-        ("a value out of range", "[replay]\nthreads = 0\n", 2, "threads"),
-        ("a value that the command refuses", "[run]\nsteps = '0:2'\n[replay]\nsteps = 'banana'\n", 4, "--steps"),
-        ("a value of another command", "[run]\nquiet = true\nlayers = [1,\n2]\n[replay]\nsteps = '0:2'\n", 3, "--layers"),
-        ("an unknown key of another command", "[run]\nfrobnicate = 1\n", 2, "run.frobnicate: no such option"),
-        ("a comment behind a list", "[run]\ntaps = [core_out] # two\n[replay]\nmode = banana\n", 4, "banana"),
-        ("a comment in a list's first line", "[replay]\ncontract = [golden # one]\nthreads = 0]\nthreads = 0\n", 4, "threads"),
-        ("a # further down in a list", "[run]\ntaps = [core_out\n# one]\n[replay]\nmode = banana\n", 5, "banana"),
-        ("a dotted key", "[run]\nquiet = true\n[default]\nreplay.mode = banana\n", 4, "banana"),
-        ("a dotted key that the command refuses", "run.steps = 0:2\nreplay.steps = banana\n", 2, "--steps"),
-        ("an unknown dotted key", "replay.frobnicate = 1\n", 1, "replay.frobnicate: no such option"),
-        ("double brackets", "[[replay]]\nmode = banana\n", 2, "banana"),
-        ("an unknown section in double brackets", "[[frobnicate]]\nx = 1\n", 1, "frobnicate: no such command"),
+    for name, text, key, word in [
+        ("an unknown key", "[replay]\nfrobnicate = 1\n", "replay.frobnicate", "no such option"),
+        ("a key outside the sections", "contract = golden\n", "contract", "no such option"),
+        ("an unknown section", "\n[frobnicate]\nx = 1\n", "frobnicate", "no such command"),
+        ("a line that is no setting", "[replay]\nfrobnicate\n", "replay.frobnicate", "no such option"),
+        ("a bad value", "[run]\nlayers = 1\n[replay]\nmode = banana\n", "replay.mode", "banana"),
+        ("a bad flag", "[replay]\n# said twice\n\nquiet = banana\n", "replay.quiet", "banana"),
+        ("a value out of range", "[replay]\nthreads = 0\n", "replay.threads", "--threads"),
+        ("a value that the command refuses", "[run]\nsteps = '0:2'\n[replay]\nsteps = 'banana'\n", "replay.steps", "--steps"),
+        ("a value of another command", "[run]\nquiet = true\nlayers = [1,\n2]\n[replay]\nsteps = '0:2'\n", "run.layers", "--layers"),
+        ("an unknown key of another command", "[run]\nfrobnicate = 1\n", "run.frobnicate", "no such option"),
+        ("a comment behind a list", "[run]\ntaps = [core_out] # two\n[replay]\nmode = banana\n", "replay.mode", "banana"),
+        ("a dotted key", "[run]\nquiet = true\n[default]\nreplay.mode = banana\n", "replay.mode", "banana"),
+        ("a dotted key that the command refuses", "run.steps = 0:2\nreplay.steps = banana\n", "replay.steps", "--steps"),
+        ("an unknown dotted key", "replay.frobnicate = 1\n", "replay.frobnicate", "no such option"),
+        ("double brackets", "[[replay]]\nmode = banana\n", "replay.mode", "banana"),
     ]:
-        checks.refused(f"--config: {name}", ["--config", write(path, text), "replay", trace], f"{path}: line {line}: ", word)
+        checks.refused(f"--config: {name}", ["--config", write(path, text), "replay", trace], f"{path}: {key}: ", word)
     write(path, "[replay]\nmode = local\nsteps = 0:2\n")
     for name, words in (("mode", ["--mode", "banana"]), ("steps", ["--steps=banana"])):
         done = checks.refused(f"--config: the command line's own {name}", ["--config", path, "replay", trace, *words], "banana")
